@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
+from bokeh.document import Document
+from bokeh.models.sources import ColumnDataSource
+from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard import watch as watch_module
 from scaler_monitoring.dashboard.address import Address
+from scaler_monitoring.dashboard.pages import PAGES
+from scaler_monitoring.dashboard.pages.profile import Profile
+from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.slider import Slider
-from scaler_monitoring.dashboard.watch import Replay
+from scaler_monitoring.dashboard.tab_view import View
+from scaler_monitoring.dashboard.template import links
+from scaler_monitoring.dashboard.watch import Replay, Watch
 from scaler_monitoring.recording import Recorder
+from scaler_monitoring.theme import LIGHT
 
 LENGTH = 20
 
@@ -175,3 +185,72 @@ def test_a_silent_scheduler_is_told_of_its_moment(tmp_path):
         replay.close()
 
     asyncio.run(run())
+
+
+# -- pages of another moment ------------------------------------------------------------------------
+
+
+def told(seconds):
+    """Return what a scheduler said in so many seconds: of each kind of thing something."""
+    watch = Watch("by hand")
+    for n in range(1, seconds + 1):
+        at = float(n)
+        why = {"function": f"fails{n % 3}", "error": "E", "message": "why", "busy_s": 0.2}
+        events = [
+            f.Assigned(at - 0.9, b"W1", 1, n, 1, f"does{n % 4}"),
+            f.Done(at - 0.5, b"W1", 1, n, 1, f"does{n % 4}", 0.3),
+            f.Failed(at - 0.2, b"W2", 1, 100 + n, **why),
+            f.GraphOver(at - 0.1, 1, 200 + n, nodes=1, done=1),
+        ]
+        line = f.LogLine(at - 0.5, b"W1", source="stdout", text=f"line {n}")
+        functions = [f.Function(f"does{k}", done=n, submitted=2 * n, busy_s=k) for k in range(4)]
+        workers = [
+            f.Worker(b"W%d" % k, b"M", "host", cpu=0.5, rss_bytes=n << 20, tasks=1, task=n, session=1,
+                     function="does1", age_s=0.4, up_s=at)
+            for k in (1, 2)
+        ]  # fmt: skip
+        snapshot = f.Snapshot(
+            "run", n, clock=at, time=1e9 + at, interval_s=1.0, tasks=f.Tasks(done=n, failed=n),
+            workers=workers, functions=functions, graphs=[f.Graph(1, 900, "g", n, True, done=n // 2)],
+            machines=[f.Machine(b"M", "host", cpus=4, cpu=n / 9, memory_bytes=9, free_bytes=5)],
+            clients=[f.Client(1, "host", 5, submitted=n)], stores=[f.Store(b"M", "tcp://x", n, n)],
+        )  # fmt: skip
+        for message in (
+            f.Events("run", n, at, {}, events),
+            f.Logs("run", n, at, 1e9 + at, lines=[line]),
+            snapshot,
+        ):
+            watch.model.apply(message, at)
+    return watch
+
+
+def shown(page):
+    """Return all that a page shows, in texts, tables and figures."""
+    document = Document()
+    document.add_root(page.root)
+    texts = [one.text for one in document.select({"type": Div})]
+    data = [str(one.data) for one in document.select({"type": ColumnDataSource})]
+    document.remove_root(page.root)
+    return sorted(re.sub(r'data-source="\w+"', "", one) for one in texts + data)
+
+
+@pytest.mark.parametrize("way", [(150, 7), (7, 150)])
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_shows_what_was_then(kind, way):
+    """A page that had shown another moment shows the same as one that was opened at this one."""
+
+    def page_of(watch):
+        return kind(View(watch, LIGHT, Settings(), links(""), 1000))
+
+    watch, then = map(told, way)
+    watch.is_live = then.is_live = False
+    page, opened = page_of(watch), page_of(then)
+    page.update(watch.model)
+    before = shown(page)
+    watch.model, watch.activity = then.model, then.activity
+    page.update(then.model)
+    opened.update(then.model)
+
+    assert shown(page) == shown(opened)
+    # There are no samples of stacks in a recording.
+    assert before != shown(page) or kind is Profile

@@ -36,8 +36,8 @@ TICK_S = 0.5
 class Watch:
     """What is known, and of whom."""
 
-    followed = "what happens now"
-    """What a page follows that shows the latest."""
+    is_live = True
+    """It goes on by itself, with what happens now."""
 
     def __init__(self, source: str) -> None:
         self.activity = Activity()
@@ -169,7 +169,7 @@ class Replay(Watch):
     Raises as :func:`read` does.
     """
 
-    followed = "the moment that is shown"
+    is_live = False
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

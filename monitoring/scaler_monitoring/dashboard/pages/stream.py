@@ -164,12 +164,14 @@ class Stream(Page):
         """Show what is known now."""
         if self._pause.active:
             return
+        if self._of != (model, model.restarts):
+            self._begin(model)
+            return
         added, self._streamed = model.streamed_since(self._streamed), model.streamed
         lives = self._lives
         self._follow_now(model)
         self._learn(model)
-        is_other = self._of != (model, model.restarts) or lives != self._lives
-        if is_other or not self._layers.add(model, added):
+        if lives != self._lives or not self._layers.add(model, added):
             self._begin(model)
             return
         self._say(model)
@@ -205,9 +207,15 @@ class Stream(Page):
         if not self._is_following or self._pause.active:
             return
         clock, window_s = self._activity.clock, float(self._window.value)
-        if self._set != START and not any(
-            life.running or any(track.end >= clock - window_s - 1 for track in life.tracks.values())
-            for life in self._lives
+        is_live = self.view.watch.is_live
+        if (
+            is_live
+            and self._set != START
+            and not any(
+                life.running
+                or any(track.end >= clock - window_s - 1 for track in life.tracks.values())
+                for life in self._lives
+            )
         ):
             # Who looks at the end of something may do so for long.
             return
@@ -246,7 +254,8 @@ class Stream(Page):
         if self._pause.active:
             return "It stands still, as it is paused."
         if self._is_following:
-            return f"It follows {self.view.watch.followed}."
+            is_live = self.view.watch.is_live
+            return f"It follows {'what happens now' if is_live else 'the moment that is shown'}."
         return "It stands still where you have moved it: Follow goes on with now."
 
 
