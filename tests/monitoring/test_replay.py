@@ -204,6 +204,10 @@ def told(seconds):
         ]
         line = f.LogLine(at - 0.5, b"W1", source="stdout", text=f"line {n}")
         functions = [f.Function(f"does{k}", done=n, submitted=2 * n, busy_s=k) for k in range(4)]
+        if n < 20:
+            functions.append(f.Function("idle", done=5, submitted=5, busy_s=9.0))
+        else:
+            functions.append(f.Function("idle", done=n, submitted=2 * n, busy_s=9.0))
         workers = [
             f.Worker(b"W%d" % k, b"M", "host", cpu=0.5, rss_bytes=n << 20, tasks=1, task=n, session=1,
                      function="does1", age_s=0.4, up_s=at)
@@ -240,16 +244,17 @@ def test_a_page_shows_what_was_then(kind, way):
     """A page that had shown another moment shows the same as one that was opened at this one."""
 
     def page_of(watch):
-        return kind(View(watch, LIGHT, Settings(), links(""), 1000))
+        page = kind(View(watch, LIGHT, Settings(), links(""), 1000, Address("graph=1:900")))
+        page.update(watch.model)
+        page.restore()
+        return page
 
     watch, then = map(told, way)
     watch.is_live = then.is_live = False
     page, opened = page_of(watch), page_of(then)
-    page.update(watch.model)
     before = shown(page)
     watch.model, watch.activity = then.model, then.activity
     page.update(then.model)
-    opened.update(then.model)
 
     assert shown(page) == shown(opened)
     # There are no samples of stacks in a recording.
