@@ -209,7 +209,7 @@ def told(seconds):
         else:
             functions.append(f.Function("idle", done=n, submitted=2 * n, busy_s=9.0))
         workers = [
-            f.Worker(b"W%d" % k, b"M", "host", cpu=0.5, rss_bytes=n << 20, tasks=1, task=n, session=1,
+            f.Worker(b"W%d" % k, b"M", "host", cpu=0.5, rss_bytes=n << 20, tasks=int(n > 10), task=n, session=1,
                      function="does1", age_s=0.4, up_s=at)
             for k in (1, 2)
         ]  # fmt: skip
