@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 from bokeh.document import Document
@@ -187,7 +188,7 @@ def test_a_silent_scheduler_is_told_of_its_moment(tmp_path):
     asyncio.run(run())
 
 
-# -- pages of another moment ------------------------------------------------------------------------
+# -- pages of another moment -------------------------------------------------------------------
 
 
 def told(seconds):
@@ -209,13 +210,14 @@ def told(seconds):
         else:
             functions.append(f.Function("idle", done=n, submitted=2 * n, busy_s=9.0))
         workers = [
-            f.Worker(b"W%d" % k, b"M", "host", cpu=0.5, rss_bytes=n << 20, tasks=int(n > 10), task=n, session=1,
-                     function="does1", age_s=0.4, up_s=at)
+            f.Worker(b"W%d" % k, b"M", "host", cpu=0.5, rss_bytes=n << 20, tasks=int(n > 10),
+                     task=n, session=1, function="does1", age_s=0.4, up_s=at)
             for k in (1, 2)
         ]  # fmt: skip
         snapshot = f.Snapshot(
             "run", n, clock=at, time=1e9 + at, interval_s=1.0, tasks=f.Tasks(done=n, failed=n),
-            workers=workers, functions=functions, graphs=[f.Graph(1, 900, "g", n, True, done=n // 2)],
+            workers=workers, functions=functions,
+            graphs=[f.Graph(1, 900, "g", n, True, done=n // 2)],
             machines=[f.Machine(b"M", "host", cpus=4, cpu=n / 9, memory_bytes=9, free_bytes=5)],
             clients=[f.Client(1, "host", 5, submitted=n)], stores=[f.Store(b"M", "tcp://x", n, n)],
         )  # fmt: skip
@@ -232,10 +234,11 @@ def shown(page):
     """Return all that a page shows, in texts, tables and figures."""
     document = Document()
     document.add_root(page.root)
-    texts = [one.text for one in document.select({"type": Div})]
-    data = [str(one.data) for one in document.select({"type": ColumnDataSource})]
+    texts: list[Any] = list(document.select({"type": Div}))
+    sources: list[Any] = list(document.select({"type": ColumnDataSource}))
     document.remove_root(page.root)
-    return sorted(re.sub(r'data-source="\w+"', "", one) for one in texts + data)
+    found = [one.text for one in texts] + [str(one.data) for one in sources]
+    return sorted(re.sub(r'data-source="\w+"', "", one) for one in found)
 
 
 @pytest.mark.parametrize("way", [(150, 7), (7, 150)])

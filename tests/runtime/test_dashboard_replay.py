@@ -35,7 +35,8 @@ def at(second):
     yield f.Events("run", second + 1, clock - 0.1, {}, [done])
     yield f.Logs("run", second + 1, clock - 0.1, time, lines=[line])
     yield f.Snapshot(
-        "run", second + 1, clock=clock, time=time, interval_s=1.0, tasks=f.Tasks(done=second, ready=5, submitted=200),
+        "run", second + 1, clock=clock, time=time, interval_s=1.0,
+        tasks=f.Tasks(done=second, ready=5, submitted=200),
         workers=workers, functions=counts, graphs=graphs,
         machines=[f.Machine(b"M", "host", cpus=4)],
     )  # fmt: skip
@@ -136,6 +137,13 @@ def test_all_pages_show_the_moment_and_links_keep_it(replay, open_window):
     page.get_by_text("It follows the moment that is shown.").wait_for()
     page.locator(".chips span", has_text="early").first.wait_for()
     assert page.locator(".chips span", has_text="late").count() == 0
+    slider(page).press("End")
+    page.locator(".chips span", has_text="late").first.wait_for()
+    slider(page).press("Home")
+    has(page.locator(".chips span", has_text="late"), 0)
+    for _ in range(2):
+        slider(page).press("PageUp")
+    page.locator(".chips span", has_text="early").first.wait_for()
     page.get_by_role("link", name="Tasks", exact=True).click()
     tasks = page.get_by_label("Tasks", exact=True).locator("tr[data-key]")
     has(tasks, 21)
