@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 from urllib.parse import urlsplit
 
 import psutil
@@ -11,12 +12,13 @@ import pytest
 from scaler_cluster.cli.stack_file import StackFile
 from scaler_cluster.config.load import read_file
 from scaler_cluster.config.sections import WebSettings
+from scaler_cluster.process import dashboard_listener
 from scaler_cluster.process.dashboard_listener import DashboardListener
 from scaler_cluster.process.process_config import DashboardProcessConfig
 from scaler_cluster.security import key_files
 from scaler_cluster.security.credentials import Credentials
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
-from tests.runtime.helpers import free_port
+from tests.runtime.helpers import BOUND_S, free_port
 from tests.runtime.shell import Shell
 
 
@@ -111,6 +113,50 @@ def test_a_link_names_the_host(open_door, host, link, told) -> None:
 
     assert door.link == link.format(door.port) + rest
     assert door.link_to_tell == told.format(door.port) + rest
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_a_door_that_listens_everywhere_says_a_link_that_opens_elsewhere(open_door, host) -> None:
+    """What is printed names an address of this machine that others have a route to."""
+    door = open_door(host, token="a b")
+
+    link, about = door.said.splitlines()
+
+    found = urlsplit(link.removeprefix("dashboard at "))
+    addresses = [one.address for them in psutil.net_if_addrs().values() for one in them]
+    assert found.hostname in addresses
+    others = [one for one in addresses if one not in {"127.0.0.1", "::1"} and "%" not in one]
+    is_outward = found.hostname not in {"127.0.0.1", "::1"}
+    assert is_outward is any(":" in one or "." in one for one in others)
+    socket.create_connection((found.hostname, door.port)).close()
+    assert (found.port, found.query) == (door.port, "token=a%20b")
+    assert about == (
+        "it listens at all addresses of this machine: any of them, its name "
+        f"{socket.gethostname()}, or here localhost may stand in that link"
+    )
+
+
+def test_the_link_of_a_dashboard_that_listens_everywhere_opens(shell) -> None:
+    """A browser that opens what is printed gets in by it, with the token as a cookie."""
+    command = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0 --address 0.0.0.0")
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+    with browser.open(command.address("dashboard at "), None, BOUND_S) as page:
+        assert page.status == 200
+        assert b"<h1" in page.read()
+    assert "it listens at all addresses of this machine" in command.out
+
+
+def test_a_door_without_a_way_to_others_says_the_link_of_this_machine(
+    open_door, monkeypatch
+) -> None:
+    """Where there is no route to any other machine, the link leads there from this one."""
+    monkeypatch.setattr(dashboard_listener, "OTHERS", {"0.0.0.0": ()})
+    door = open_door("0.0.0.0", token="a b")
+
+    assert door.said.startswith(
+        f"dashboard at http://127.0.0.1:{door.port}/?token=a%20b\nit listens"
+    )
 
 
 def test_a_door_that_listens_everywhere_is_reached_by_both_protocols(open_door) -> None:

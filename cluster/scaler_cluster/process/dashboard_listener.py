@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -12,6 +13,7 @@ from urllib.parse import quote
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.process.process import host_name
 from scaler_cluster.process.tls import tls_context
 from scaler_cluster.process.tokens import chosen_token
 from scaler_cluster.security.credentials import Credentials
@@ -25,6 +27,8 @@ TOKEN_BYTES = 24
 TOKEN_VARIABLE = "SCALER_DASHBOARD_TOKEN"  # noqa: S105
 """The environment variable with a token, where none is given."""
 BACKLOG = 128
+OTHERS = {"0.0.0.0": ("192.0.2.1",), "::": ("2001:db8::1", "192.0.2.1")}  # noqa: S104
+"""By what listens at all addresses: those of machines elsewhere, made for documents."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,15 @@ class DashboardListener:
     @property
     def said(self) -> str:
         """Where it is, as the terminal says it to whoever started it."""
-        said = f"dashboard at {self.link}\n"
+        near = _near(self.host)
+        said = f"dashboard at {as_reached(self.link_to_tell, near)}\n"
         if self.acting is not None:
-            said += f"for operators, at {as_reached(self._link_with(self.acting.token), '')}\n"
+            said += f"for operators, at {as_reached(self._link_with(self.acting.token), near)}\n"
+        if self.host in OTHERS:
+            said += (
+                "it listens at all addresses of this machine: any of them, its name "
+                f"{host_name()}, or here localhost may stand in that link\n"
+            )
         return said
 
     @property
@@ -109,6 +119,21 @@ class DashboardListener:
     def close(self) -> None:
         """Close the socket; a child that inherited it keeps its copy. Idempotent."""
         self.listener.close()
+
+
+def _near(host: str) -> str:
+    """Return an address to which others have a route, if it listens at all; empty: there is none.
+
+    Of several it is the one by which this machine reaches most others.
+    """
+    for other in OTHERS.get(host, ()):
+        family = socket.AF_INET6 if ":" in other else socket.AF_INET
+        # This sends nothing: it only makes the system choose the route, and with it the address.
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((other, 1))
+            address = probe.getsockname()[0]
+            return f"tcp://[{address}]:1" if ":" in address else f"tcp://{address}:1"
+    return ""
 
 
 def _listen(host: str, port: int) -> socket.socket:
