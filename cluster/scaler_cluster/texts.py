@@ -10,6 +10,8 @@ from scaler_cluster.errors import INTERRUPTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scaler_cluster.errors import Death
+
 TEXT_CHARS_MAX = 100_000
 """Tracebacks and messages are cut to this: an endless recursion's text must stay sendable."""
 LINES_MAX = 500
@@ -19,6 +21,27 @@ LINE_CHARS_MAX = 4000
 
 _describe = reprlib.Repr()
 _describe.maxother = _describe.maxstring = 80
+
+
+def how_it_died(death: Death, more: str = "", *, of_actor: bool = False) -> str:
+    """Return a death's diagnosis as a sentence, and ``more`` of it; what is not known is left out.
+
+    It says why the engine or the kernel killed the process, with the limit that it exceeded.
+    """
+    if death.signal is not None:
+        how = f"was killed by signal {death.signal}"
+    else:
+        how = f"exited with code {death.exit_code}"
+    if death.reason:
+        how += f" ({death.reason})"
+    when = "" if of_actor else " while it ran this task"
+    who = "its process" if of_actor else "the worker process"
+    if death.pid:
+        who += f" {death.pid} on {death.host}"
+    text = f"{who} {how}{when}"
+    if death.peak_rss_bytes:
+        text += f"; peak memory {death.peak_rss_bytes / 1e6:.0f} MB"
+    return f"{text}; {more}" if more else text
 
 
 def named(value: object) -> str:

@@ -402,7 +402,9 @@ def cause(event: feed.WorkerDied) -> str:
     """Return how a worker died."""
     if event.out_of_memory:
         peak = event.peak_rss_bytes
-        return f"out of memory, with {binary(peak)}" if peak else "out of memory"
+        said = f"out of memory, with {binary(peak)}" if peak else "out of memory"
+        why = plain(event.reason).removeprefix("out of memory: ")
+        return f"{said}: {why}" if why else said
     exited = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
     return plain(event.reason) or exited
 

@@ -759,6 +759,37 @@ def test_a_death_is_told_with_its_diagnosis(watched):
     assert (failed.reason, failed.worker) == ("worker_died", W1)
 
 
+@pytest.mark.parametrize("tries", [0, 1])
+def test_a_task_whose_worker_died_fails_with_the_diagnosis(watched, tries):
+    """Watchers read what the client reads: how the worker died, its peak of memory, its limit."""
+    watched.submit(0, options=m.TaskOptions(retries=tries))
+    death = {
+        "pid": 77, "host": "node-1", "exit_code": None, "signal": 9, "peak_rss_bytes": 226_000_000,
+        "out_of_memory": True, "stderr_tail": "Killed",
+        "reason": "its memory of 215 MB exceeded the limit of 200 MB per worker",
+    }  # fmt: skip
+    watched.feed(b"S1", m.WorkerLost(b"W1", 1, 0, death))
+
+    (told,) = [one for one in watched.events() if isinstance(one, f.Failed | f.Retried)]
+    assert told.message == (
+        "the worker process 77 on node-1 was killed by signal 9 (its memory of 215 MB exceeded the "
+        "limit of 200 MB per worker) while it ran this task; peak memory 226 MB"
+    )
+
+
+def test_a_death_of_which_nothing_is_known_has_no_made_up_figures(watched):
+    """A supervisor may say anything of a death: what is no number is not told as one."""
+    watched.submit(0, options=m.TaskOptions(retries=0))
+    death = {"exit_code": 3, "peak_rss_bytes": "much", "reason": ["x"], "message": "m" * 5000}
+    watched.feed(b"S1", m.WorkerLost(b"W1", 1, 0, death))
+
+    failed = watched.events()[-1]
+    assert failed.message.startswith(
+        "the worker process exited with code 3 while it ran this task; mmm"
+    )
+    assert len(failed.message) == 500
+
+
 def test_a_death_is_told_with_the_task_of_its_session(watched):
     """A WorkerDied event names the task of the session that is charged, not its namesake."""
     watched.client(b"C2")

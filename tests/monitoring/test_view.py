@@ -241,6 +241,17 @@ def test_a_death_is_told_in_a_line():
     assert line.endswith("worker 7|host died: signal 11, running 1:5 work")
 
 
+def test_a_death_for_memory_is_told_with_peak_and_limit():
+    """What the worker had at most, and what it was allowed, or why the kernel killed it."""
+    exceeded = "its memory of 215 MB exceeded the limit of 200 MB per worker"
+    killed = "out of memory: the kernel killed it, as memory was short"
+    died = f.WorkerDied(out_of_memory=True, signal=9, peak_rss_bytes=1 << 20, reason=exceeded)
+
+    assert view.cause(died) == f"out of memory, with 1.0 MiB: {exceeded}"
+    died.reason, died.peak_rss_bytes = killed, None
+    assert view.cause(died) == killed
+
+
 def test_what_an_operator_did_is_told_in_a_line():
     """Who it was, what was done to what, and how much that met."""
     done = [

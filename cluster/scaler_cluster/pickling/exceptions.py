@@ -17,7 +17,7 @@ from scaler_cluster.pickling.by_value import HEAP_TYPE, PROTOCOL
 from scaler_cluster.pickling.cloud import CloudPickler
 from scaler_cluster.pickling.payload import dumps
 from scaler_cluster.pickling.unpicklable import why
-from scaler_cluster.texts import TEXT_CHARS_MAX, kind_of, look_of, sendable, show
+from scaler_cluster.texts import TEXT_CHARS_MAX, how_it_died, kind_of, look_of, sendable, show
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -294,20 +294,7 @@ def label_of(actor: str) -> str:
 
 def describe_death(death: errors.Death, more: str = "", *, of_actor: bool = False) -> str:
     """Return a death's diagnosis as a sentence, ``more`` of it, and the last lines of stderr."""
-    if death.signal is not None:
-        how = f"was killed by signal {death.signal}"
-    else:
-        how = f"exited with code {death.exit_code}"
-    if death.reason:
-        how += f" ({death.reason})"
-    when = "" if of_actor else " while it ran this task"
-    whose = "its process" if of_actor else "the worker process"
-    text = (
-        f"{whose} {death.pid} on {death.host} {how}{when}; "
-        f"peak memory {death.peak_rss_bytes / 1e6:.0f} MB"
-    )
-    if more:
-        text += f"; {more}"
+    text = how_it_died(death, more, of_actor=of_actor)
     if death.stderr_tail:
         text += f"; the end of its stderr:\n{death.stderr_tail}"
     return text

@@ -433,6 +433,7 @@ class Failed(Event):
     error: str = ""
     """The type of the exception."""
     message: str = ""
+    """Of the exception, or how the worker died, with its peak of memory and its limit."""
     traceback: str = ""
     """The end of the traceback."""
 

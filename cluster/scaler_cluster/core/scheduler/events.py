@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.scheduler.naming import name_of, parts
 from scaler_cluster.core.scheduler.observer import Observer
+from scaler_cluster.errors import Death
 from scaler_cluster.ids import alias_of
+from scaler_cluster.texts import how_it_died
 from scaler_cluster.wire import feed
+from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records.totals import Totals
     from scaler_cluster.core.records.workers import Run, WorkerRecord
     from scaler_cluster.core.scheduler.session import SessionRecord
-    from scaler_cluster.wire import messages as m
 
 BATCH_S = 0.1
 """How long events wait for others: too short for a watcher to see."""
@@ -147,7 +149,7 @@ class EventRecorder(Observer):
                     feed.Failed(
                         self.now, _worker_of(run), run.session, first, count, name,
                         busy_s * count / run.count, _attempt(run), kind,
-                        _text(detail, "type"), _text(detail, "message"),
+                        _text(detail, "type"), _message(kind, detail),
                         _text(detail, "traceback", -TAIL_CHARS_MAX),
                     )
                 )  # fmt: skip
@@ -160,7 +162,7 @@ class EventRecorder(Observer):
             self._events.append(
                 feed.Retried(
                     self.now, _worker_of(run), run.session, run.first, name,
-                    _attempt(run), kind, _text(detail, "type"), _text(detail, "message"), busy_s,
+                    _attempt(run), kind, _text(detail, "type"), _message(kind, detail), busy_s,
                 )
             )  # fmt: skip
 
@@ -273,6 +275,19 @@ def _worker_of(run: Run) -> bytes:
 def _identity(worker: WorkerRecord) -> tuple[bytes, bytes, str, int, str]:
     peers = alias_of(worker.peer), alias_of(worker.supervisor)
     return *peers, worker.host, worker.pid, worker.name
+
+
+def _message(kind: str, detail: Mapping[str, Any]) -> str:
+    """Return what a client reads of a failure."""
+    said = _text(detail, "message")
+    if kind != m.FAILED_WORKER_DIED:
+        return said
+    death = Death(
+        _number(detail, "pid") or 0, _text(detail, "host"), _number(detail, "exit_code"),
+        _number(detail, "signal"), _number(detail, "peak_rss_bytes") or 0,
+        reason=_text(detail, "reason"),
+    )  # fmt: skip
+    return how_it_died(death, said)[:TEXT_CHARS_MAX]
 
 
 def _text(detail: Mapping[str, Any], key: str, chars: int = TEXT_CHARS_MAX) -> str:
