@@ -401,6 +401,68 @@ def test_a_machine_that_told_nothing_yet_has_dashes():
     assert all(isnan(row[name]) for name in ("cpu", "memory", "free", "used", "agent_cpu", "lag"))
 
 
+def many_machines(seq, count, cpu=1.0):
+    """Return a snapshot with so many machines, each busier than the one before."""
+    return snapshot(
+        seq,
+        machines=[
+            f.Machine(b"S%d" % n, f"m{n}", cpus=64, cpu=cpu * n, free_bytes=1000 - n)
+            for n in range(1, count + 1)
+        ],
+    )
+
+
+def test_many_machines_are_a_band():
+    """From the least to the most of them, whose names are told, with the median between."""
+    tab = Tab(Machines).hear(many_machines(1, 9), many_machines(5, 9, 2.0))
+    figure = tab.page._cpu
+    data = figure._timeline.source.data
+
+    assert [data[name] for name in ("least", "median", "most")] == [[1, 2], [5, 10], [9, 18]]
+    assert (data["least_of"], data["most_of"]) == (["m1"] * 2, ["m9"] * 2)
+    assert all(map(isnan, data["line0"]))
+    assert [item.label.value for item in figure._items if item.visible] == [
+        "median", "least to most",
+    ]  # fmt: skip
+    assert [name for name, _ in figure._hover.tooltips] == ["at", "most", "median", "least"]
+    free = tab.page._free._timeline.source.data
+    assert (free["least"], free["least_of"]) == ([991] * 2, ["m9"] * 2)
+
+
+def test_a_few_machines_have_a_curve_each():
+    """Each has its name in the legend; the fifth makes a band of them, from the beginning on."""
+    tab = Tab(Machines).hear(many_machines(1, 4))
+    figure = tab.page._cpu
+
+    def shown():
+        return [item.label.value for item in figure._items if item.visible]
+
+    assert shown() == ["m1", "m2", "m3", "m4"]
+    assert [figure._timeline.source.data[f"line{n}"] for n in range(4)] == [[1], [2], [3], [4]]
+    assert isnan(figure._timeline.source.data["median"][0])
+
+    tab.hear(many_machines(5, 5))
+    assert shown() == ["median", "least to most"]
+    assert figure._timeline.source.data["median"] == [2.5, 3.0]
+
+    tab.hear(many_machines(9, 2))
+    assert shown() == ["m1", "m2"]
+    assert figure._timeline.source.data["line1"] == [2, 2, 2]
+
+
+def test_a_band_leaves_out_what_nobody_measured():
+    """Machines that have told nothing count neither as least nor as most."""
+    silent = [f.Machine(b"T%d" % n, f"t{n}") for n in range(5)]
+    tab = Tab(Machines).hear(snapshot(1, machines=silent))
+    assert isnan(tab.page._cpu._timeline.source.data["most"][0])
+
+    told = many_machines(5, 1)
+    told.machines += silent
+    tab.hear(told)
+    data = tab.page._cpu._timeline.source.data
+    assert [data[name][1] for name in ("least", "median", "most", "most_of")] == [1, 1, 1, "m1"]
+
+
 def test_managers_are_rows():
     """The row of a manager has its workers, its units, what they cost, and what went wrong."""
     first, second = Tab(Machines).hear(busy(1)).rows("_managers")

@@ -70,7 +70,7 @@ class Timeline:
         self,
         model: Model,
         taken: Sequence[T],
-        row: Callable[[T], Iterable[float | None]],
+        row: Callable[[T], Iterable[float | str | None]],
         of: Hashable = None,
     ) -> None:
         """Add what is new; ``taken`` is in the order of time, ``row`` is in that of the fields.
@@ -127,20 +127,10 @@ class Largest:
         column: Which column of the samples it is.
         unit: "bytes", or another one of :data:`figures.UNITS`.
         x_range: That of another figure, to be moved with it.
-        least: It is those that have least.
 
     """
 
-    def __init__(
-        self,
-        view: View,
-        column: int,
-        unit: str,
-        x_range: Range | None = None,
-        *,
-        least: bool = False,
-    ) -> None:
-        self._least = least
+    def __init__(self, view: View, column: int, unit: str, x_range: Range | None = None) -> None:
         self._column = column
         self._form = UNITS[unit]
         self._fields = [f"line{place}" for place in range(LINES)]
@@ -165,11 +155,9 @@ class Largest:
             return
         last = samples.taken[-1]
         sizes = dict(zip(last.keys, last.columns[self._column], strict=True))
-        if self._least:
-            sizes = {key: 1 / (1 + size) for key, size in sizes.items()}
         self._places = places_of(self._places, sizes, self._is_seen)
         keys = tuple(self._places)
-        self._timeline.update(model, samples.taken, _rows(keys, self._column), keys)
+        self._timeline.update(model, samples.taken, rows_of(keys, self._column), keys)
         names = ["" if key is None else short(name_of(key)) for key in keys]
         if names != self._names:
             self._names = names
@@ -190,7 +178,7 @@ class Largest:
         ]  # fmt: skip
 
 
-def _rows(keys: Sequence[bytes | None], column: int) -> Callable[[Sample], list[float]]:
+def rows_of(keys: Sequence[bytes | None], column: int) -> Callable[[Sample], list[float]]:
     """Return what makes the row of a sample: a figure of each key."""
     known: tuple[bytes, ...] | None = None
     indices: list[int] = []

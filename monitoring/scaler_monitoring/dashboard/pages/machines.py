@@ -28,7 +28,7 @@ from scaler_monitoring.dashboard.parts import (
     beside,
     panel,
 )
-from scaler_monitoring.dashboard.timeline import LINES, Largest
+from scaler_monitoring.dashboard.spread import ABOUT, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,16 +59,16 @@ class Machines(Page):
         self._managers = Table(_MANAGERS, theme)
         self._managed = panel("Worker managers", theme, self._managers.root)
         self._managed.visible = False
-        self._cpu = Largest(self.view, _CPU, "CPUs")
-        self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range, least=True)
+        self._cpu = Spread(self.view, _CPU, "CPUs")
+        self._free = Spread(self.view, _FREE, "bytes", self._cpu.root.x_range)
         self._tiles = Tiles(theme)
         self._messages = Table(_MESSAGES, theme, nothing="It has neither sent nor received any.")
         return column(
             panel("Machines", theme, self._table.root, self._deeds.root),
             self._managed,
             beside(
-                panel("CPUs that are busy", theme, self._cpu.root, about=_at_most("busiest")),
-                panel("Free memory", theme, self._free.root, about=_at_most("with least of it")),
+                panel("CPUs that are busy", theme, self._cpu.root, about=ABOUT),
+                panel("Free memory", theme, self._free.root, about=ABOUT),
             ),
             panel("The scheduler", theme, self._tiles.root),
             panel("Its messages", theme, self._messages.root),
@@ -102,10 +102,6 @@ class Machines(Page):
         machines, key = model.snapshot.machines, self._table.chosen
         chosen = [one for one in machines if one.machine.hex() == key]
         self._deeds.show([deed for one in chosen for deed in deeds.of_machine(model, one)])
-
-
-def _at_most(which: str) -> str:
-    return f"Of the {LINES} machines {which}, if there are more."
 
 
 _COLUMNS = (
