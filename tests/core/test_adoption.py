@@ -48,10 +48,10 @@ def test_what_a_client_names_is_there(later):
 
     assert later.submit(0, objects="a")["W1"][-1] == f"Assign 1:0 f with {C1_0.decode()}"
     later.done(0)
-    assert later.core.table.objects.nbytes == 2000
+    assert later.core.table.objects.owners.nbytes == 2000
     assert later.feed(b"C1", m.Release((OLD[0],))) == {"O1": [f"Release {OLD[0].decode()}"]}
     assert "O1" not in later.release("a")
-    assert later.core.table.objects.nbytes == 0
+    assert later.core.table.objects.owners.nbytes == 0
     # Another client may still come that had stored the same.
     assert stay(later, ADOPTION_S + 1) == [f"Release {C1_0.decode()}", "Welcome 0, 0 workers"]
 

@@ -15,13 +15,22 @@ from scaler_cluster.core.scheduler.events import BATCH_MAX, BATCH_S, Sampler
 from scaler_cluster.core.scheduler.monitor import PATIENCE_S, SHARE, SOON_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import EVENTS, SNAPSHOT, alias_of
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, submission
+from scaler_cluster.testing.bench import (
+    PYTHON,
+    SchedulerBench,
+    function_id,
+    graph_of,
+    hello,
+    segment,
+    submission,
+)
 from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
 
 BOTH = SNAPSHOT, EVENTS
 
 W1, S1 = alias_of(b"W1"), alias_of(b"S1")
+RESULTS = segment(b"W1", 0), segment(b"W1", 1)
 
 
 def vitals(sent_at, workers=(), **fields):
@@ -515,6 +524,58 @@ def test_objects_and_who_has_them(one):
     assert (snapshot.objects, snapshot.objects_bytes) == (2, 400)
     assert [(row.objects, row.nbytes) for row in snapshot.stores] == [(2, 400)]
     assert [row.nbytes for row in snapshot.largest] == [300]
+
+
+def test_objects_are_counted_by_who_made_them(one):
+    """What a client stored counts for it, what a task returned for its function and its client."""
+    one.storage()
+    one.client(b"C2")
+    one.store("a", nbytes=100)
+    one.store("a", peer=b"C2", nbytes=100)
+    one.submit(0)
+    one.feed(b"W1", m.Stored(1, 0, 0.1, b"r", RESULTS, (7, 2)))
+
+    def owners():
+        return [(row.session, row.function, row.objects, row.nbytes) for row in snapshot.owners]
+
+    snapshot = one.snapshot()
+    assert owners() == [(1, "", 1, 100), (1, "f", 2, 9)]
+    assert [(row.session, row.function) for row in snapshot.largest] == [
+        (1, ""), (1, "f"), (1, "f"),
+    ]  # fmt: skip
+
+    one.feed(b"C1", m.Release((RESULTS[0],)))
+    snapshot = one.snapshot()
+    assert owners() == [(1, "", 1, 100), (1, "f", 1, 2)]
+
+    one.feed(b"C1", m.Goodbye())
+    snapshot = one.snapshot()
+    # The other client still needs it.
+    assert owners() == [(1, "", 1, 100)]
+
+
+def test_results_of_nodes_are_counted_by_their_layers(one):
+    """What a node returned counts under the name under which the node is counted."""
+    one.storage()
+    function = m.Function(function_id("g"), b"g", name="g")
+    one.feed(b"C1", function, graph_of(0, "", "0", names="load sum"))
+    one.feed(b"W1", m.Stored(1, 0, 0.1, b"r", RESULTS[:1], (7,)))
+
+    (owner,) = one.snapshot().owners
+    assert (owner.function, owner.objects, owner.nbytes) == ("load", 1, 7)
+
+
+def test_of_many_owners_those_with_most_are_told(one, monkeypatch):
+    """The rest is counted as left out."""
+    monkeypatch.setattr(snapshot_module, "OWNERS_MAX", 2)
+    for number, nbytes in enumerate((5, 70, 60)):
+        peer = b"C%d" % (number + 7)
+        one.client(peer)
+        one.store(str(number), peer=peer, nbytes=nbytes)
+
+    snapshot = one.snapshot()
+    assert [row.nbytes for row in snapshot.owners] == [70, 60]
+    assert snapshot.left_out == {"owners": 1}
 
 
 # -- machines --------------------------------------------------------------------------------

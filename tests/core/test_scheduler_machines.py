@@ -404,7 +404,7 @@ def test_the_report_tells_what_lies_where(small):
     home, there = snapshot.stores
     assert (home.address, home.objects, home.nbytes) == ("tcp://home", 5, 9000)
     assert there == feed.Store(alias_of(b"S2"), "tcp://S2", 1, 1000, 2000, 1, is_up=True)
-    assert snapshot.largest[0] == feed.LargeObject(alias_of(object_id("e")), 5000, 1, 0, 1)
+    assert snapshot.largest[0] == feed.LargeObject(alias_of(object_id("e")), 5000, 1, 0, 1, 1)
 
 
 # -- storages that run by themselves ---------------------------------------------------------

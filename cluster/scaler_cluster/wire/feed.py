@@ -283,6 +283,23 @@ class LargeObject:
     """How many workers may have mapped it."""
     stores: int = 0
     """How many storages have it."""
+    session: int = 0
+    """Of the client that stored it, or whose task returned it; of several, the first."""
+    function: str = ""
+    """As in ``owners``."""
+
+
+@dataclass(slots=True)
+class Owner:
+    """The objects that one client stored, or that tasks of one name returned to it."""
+
+    session: int = 0
+    """Of the client; it may have left, if others still need what it made."""
+    function: str = ""
+    """The name under which the tasks are counted; empty: the client stored the objects itself, or
+    they were there before this scheduler."""
+    objects: int = 0
+    nbytes: int = 0
 
 
 @dataclass(slots=True)
@@ -368,6 +385,8 @@ class Snapshot:
     objects_bytes: int = 0
     stores: list[Store] = field(default_factory=list)
     largest: list[LargeObject] = field(default_factory=list)
+    owners: list[Owner] = field(default_factory=list)
+    """Those with most bytes."""
     demands: list[Demand] = field(default_factory=list)
     managers: list[Manager] = field(default_factory=list)
     refused: str = ""
@@ -722,7 +741,7 @@ class Logs:
 
 RECORDS: tuple[type[Any], ...] = (
     Process, Tasks, Machine, Worker, Client, Function, Graph, Layer, LayerLink, Store, LargeObject,
-    Demand, Manager, Running, Sampled, LogLine,
+    Owner, Demand, Manager, Running, Sampled, LogLine,
 )  # fmt: skip
 """What snapshots, samples and logs consist of."""
 EVENT_KINDS: dict[str, type[Event]] = {

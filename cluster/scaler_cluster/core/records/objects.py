@@ -10,11 +10,24 @@ from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
 
 
 @dataclass(slots=True, eq=False)
+class OwnerRecord:
+    """The objects that one client stored, or that tasks of one name returned to it."""
+
+    session: int
+    function: str
+    """Empty: the client stored them itself, or they were there before this scheduler."""
+    objects: int = 0
+    nbytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class ObjectRecord:
     """Stored bytes, and how many users may still name them."""
 
     segment: bytes
     nbytes: int
+    owner: OwnerRecord
+    """Who made it; of several who stored the same, the first."""
     users: int = 0
     """Sessions that may name it, plus functions and live runs whose pickle or payload needs it."""
     is_clients: bool = False
@@ -25,6 +38,35 @@ class ObjectRecord:
     """Peer ids of the workers that were told of it, and may have mapped it."""
     stores: dict[bytes, None] = field(default_factory=dict)
     """Keys of the machines whose storage has its segment; others fetch it from the first."""
+
+
+class Owners:
+    """Counts objects by who made them; who has none any more is forgotten."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        """Bytes of all objects together, each counted once."""
+        self.rows: dict[tuple[int, str], OwnerRecord] = {}
+
+    def made(self, segment: bytes, nbytes: int, session: int, function: str = "") -> ObjectRecord:
+        """Return an object without users, that a client stored or its task returned."""
+        key = session, function
+        owner = self.rows.get(key)
+        if owner is None:
+            owner = self.rows[key] = OwnerRecord(session, function)
+        owner.objects += 1
+        owner.nbytes += nbytes
+        self.nbytes += nbytes
+        return ObjectRecord(segment, nbytes, owner)
+
+    def removed(self, record: ObjectRecord) -> None:
+        """Count an object out."""
+        owner = record.owner
+        owner.objects -= 1
+        owner.nbytes -= record.nbytes
+        self.nbytes -= record.nbytes
+        if not owner.objects:
+            del self.rows[owner.session, owner.function]
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.records.objects import ObjectRecord
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import is_segment
 
@@ -57,8 +56,8 @@ class Adoption:
                 continue
             record = objects.records.get(one)
             if record is None:
-                record = objects.records[one] = ObjectRecord(segment, nbytes)
-                objects.nbytes += nbytes
+                record = objects.owners.made(segment, nbytes, session.number)
+                objects.records[one] = record
                 if key is not None:
                     objects.lay(record, key)
                 else:

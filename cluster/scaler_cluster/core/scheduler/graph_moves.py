@@ -248,7 +248,8 @@ class Graphs:
                 failed = m.Failed(task, message.kind, message.payload, message.detail)
                 graph.placer.cannot_share(node, failed)
             else:
-                self._table.objects.take_result(session, worker, message)
+                name = graph.name_of(task)
+                self._table.objects.take_result(session, worker, message, name)
                 self._hold_alone(session, message.objects)
                 graph.placer.shared(node, message.payload, message.objects)
             self._settle(graph)
@@ -284,7 +285,7 @@ class Graphs:
         """A node returned a value in segments."""
         graph, objects = run.graph, self._table.objects
         node = message.task - graph.first
-        address = objects.take_result(session, worker, message)
+        address = objects.take_result(session, worker, message, graph.name_of(message.task))
         if graph.nodes.wanted[node]:
             objects.hold(message.objects)
             what = message.payload, message.objects, address, message.sizes

@@ -115,7 +115,12 @@ def _check_objects(table: ObjectTable, users: Counter[bytes]) -> None:
     for peer, key in table.storages.items():
         _true(table.stores[key].peer == peer, "a storage of nobody: %r", peer)
     total = sum(record.nbytes for record in table.records.values())
-    _true(total == table.nbytes, "miscounted bytes of all objects")
+    _true(total == table.owners.nbytes, "miscounted bytes of all objects")
+    owned: Counter[tuple[int, str]] = Counter()
+    for record in table.records.values():
+        owned[record.owner.session, record.owner.function] += record.nbytes
+    rows = {key: row.nbytes for key, row in table.owners.rows.items()}
+    _true(rows == dict(owned), "miscounted bytes of owners: %r", rows)
 
 
 def _check_totals(core: SchedulerCore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.records.objects import ObjectRecord, StoreRecord
+from scaler_cluster.core.records.objects import ObjectRecord, Owners, StoreRecord
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import (
     DRAFT,
@@ -65,8 +65,7 @@ class ObjectTable:
         because it is not known."""
         self.left: list[tuple[bytes, bytes]] = []
         """Machines and segments that nobody has named since, and that are removed after that."""
-        self.nbytes = 0
-        """Bytes of all objects together, each counted once."""
+        self.owners = Owners()
         self.homes = {home.address.encode() if are_elsewhere else HOME: home for home in homes}
         """The storages that clients store in. The key of a storage that runs by itself is its
         address."""
@@ -96,8 +95,8 @@ class ObjectTable:
             raise RemoteProtocolError("a client that never releases an object")
         record = self.records.get(message.object)
         if record is None:
-            record = self.records[message.object] = ObjectRecord(message.segment, message.nbytes)
-            self.nbytes += message.nbytes
+            record = self.owners.made(message.segment, message.nbytes, session.number)
+            self.records[message.object] = record
             self.lay(record, home)
         else:
             self.remove_segments(home, (message.segment,))
@@ -109,12 +108,16 @@ class ObjectTable:
         record.users += 1
 
     def take_result(
-        self, session: SessionRecord, worker: WorkerRecord, message: m.Stored | m.Shared
+        self, session: SessionRecord, worker: WorkerRecord, message: m.Stored | m.Shared, name: str
     ) -> str:
-        """A worker stored a result for a client; return where the client fetches it from."""
+        """A worker stored a result for a client; return where the client fetches it from.
+
+        ``name`` is the one under which the task is counted.
+        """
         for segment, nbytes in zip(message.objects, message.sizes, strict=True):
-            record = self.records[segment] = ObjectRecord(segment, nbytes, users=1)
-            self.nbytes += nbytes
+            record = self.owners.made(segment, nbytes, session.number, name)
+            self.records[segment] = record
+            record.users = 1
             self.lay(record, worker.store)
             session.objects[segment] = None
         return self.stores[worker.store].place.address
@@ -136,7 +139,7 @@ class ObjectTable:
             if record.users:
                 continue
             del self.records[one]
-            self.nbytes -= record.nbytes
+            self.owners.removed(record)
             segment = record.segment
             for worker in record.workers:
                 del self._workers[worker].objects[one]

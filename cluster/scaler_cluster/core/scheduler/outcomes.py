@@ -74,7 +74,9 @@ class Outcomes:
             if isinstance(run, NodeRun):
                 self._graphs.stored(session, worker, run, message)
             else:
-                address = table.objects.take_result(session, worker, message)
+                address = table.objects.take_result(
+                    session, worker, message, table.functions[run.function].name
+                )
                 what = message.payload, message.objects, address, message.sizes
                 returned = m.Returned(message.task, *what)
                 table.answers.answer(session.number, returned)

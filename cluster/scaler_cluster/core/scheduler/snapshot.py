@@ -17,6 +17,7 @@ from scaler_cluster.wire import feed
 
 if TYPE_CHECKING:
     from scaler_cluster.core.records.managers import ManagerRecord
+    from scaler_cluster.core.records.objects import ObjectRecord
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.graph_rows import GraphLooks
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 20_000
 """Rows of each table; the row of a worker takes 4 µs to make and to send."""
+OWNERS_MAX = 500
+"""Clients and functions of which it is told how much of what is stored they made: those with most.
+"""
 OBJECTS_MAX = 20_000
 """Objects among which the largest are found, those that came first: it takes 4 ms."""
 
@@ -56,9 +60,13 @@ def take_snapshot(table: Table, looks: GraphLooks, objects: int, now: float) -> 
     snapshot.machines = [_machine(one, now) for one in machines]
     workers = islice(table.workers.values(), ROWS_MAX)
     snapshot.workers = [_worker(table, one, now) for one in workers]
-    snapshot.objects, snapshot.objects_bytes = len(table.objects.records), table.objects.nbytes
+    snapshot.objects, snapshot.objects_bytes = (
+        len(table.objects.records),
+        table.objects.owners.nbytes,
+    )
     snapshot.stores = _stores(table.objects)
     snapshot.largest = _largest(table.objects, objects)
+    snapshot.owners = _owners(table.objects)
     demands = _demands(table, now)
     snapshot.demands = demands[:ROWS_MAX]
     snapshot.managers = _managers(table)
@@ -69,6 +77,7 @@ def take_snapshot(table: Table, looks: GraphLooks, objects: int, now: float) -> 
         "machines": len(table.supervisors),
         "workers": len(table.workers),
         "demands": len(demands),
+        "owners": len(table.objects.owners.rows),
         "graphs": sum(len(one.graphs) for one in table.sessions.values()),
     }
     for name, count in there.items():
@@ -188,11 +197,19 @@ def _stores(objects: ObjectTable) -> list[feed.Store]:
     ]  # fmt: skip
 
 
+def _owners(objects: ObjectTable) -> list[feed.Owner]:
+    rows = nlargest(OWNERS_MAX, objects.owners.rows.values(), key=lambda one: one.nbytes)
+    return [feed.Owner(one.session, one.function, one.objects, one.nbytes) for one in rows]
+
+
 def _largest(objects: ObjectTable, count: int) -> list[feed.LargeObject]:
     records = islice(objects.records.items(), OBJECTS_MAX)
-    return [
-        feed.LargeObject(
-            alias_of(one), record.nbytes, record.users, len(record.workers), len(record.stores)
-        )
-        for one, record in nlargest(count, records, key=lambda item: item[1].nbytes)
-    ]
+    largest = nlargest(count, records, key=lambda item: item[1].nbytes)
+    return [_object(one, record) for one, record in largest]
+
+
+def _object(one: bytes, record: ObjectRecord) -> feed.LargeObject:
+    return feed.LargeObject(
+        alias_of(one), record.nbytes, record.users, len(record.workers), len(record.stores),
+        record.owner.session, record.owner.function,
+    )  # fmt: skip
