@@ -6,10 +6,12 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.ids import CALL_BITS, INDEX_MASK, session_label
 from scaler_cluster.wire import feed
+from scaler_monitoring.memory_use import by_function
 from scaler_monitoring.model import SchedulerRestarted
 from scaler_monitoring.texts import client_name, plain, short, worker_name
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 NO_NAME = "(no name)"
 TROUBLES_MAX = 5
 """Kinds of tasks, and machines, of which each is named with what is wrong."""
+MAKERS_MAX, MAKER_CHARS_MAX = 3, 20
+"""Functions that made most of what is stored, and how long their names may be there."""
 SILENT_S = 5.0
 """Of a machine that was heard longer ago, it is said when."""
 UNITS = ("", "k", "m", "g", "t")
@@ -280,6 +284,10 @@ def sections(model: Model) -> dict[str, list[Line]]:
             ("num_of_objs", whole(snapshot.objects)),
             ("size", size(snapshot.objects_bytes)),
             *(("stored", store) for store in stores),
+            *(
+                (f"by {short(name, MAKER_CHARS_MAX) if name else 'clients'}", size(made.nbytes))
+                for name, made in islice(by_function(snapshot.owners).items(), MAKERS_MAX)
+            ),
         ],
         "task_manager": counted + [line for line in rare if line[1] != "0"],
         "scheduler_sent": _messages(snapshot.sent, model.rates.sent),

@@ -126,7 +126,15 @@ class Tab:
     ("kind", "sentences"),
     [
         (Graphs, ["No graph runs, and none has ended lately."]),
-        (Memory, ["Nothing is stored yet.", "There are no objects."]),
+        (
+            Memory,
+            [
+                "Nothing is stored yet.",
+                "There are no objects.",
+                "No worker has told of its memory yet.",
+                "No machine has told of its memory yet.",
+            ],
+        ),
         (Clients, ["No client is there.", "No client has come or left lately."]),
         (Machines, ["No machine is there.", "It has neither sent nor received any."]),
     ],
@@ -193,6 +201,7 @@ def test_rows_are_bounded(kind, monkeypatch):
         graphs=[f.Graph(1, n, nodes=1) for n in range(40)],
         stores=[f.Store(one) for one in names],
         largest=[f.LargeObject(one) for one in names],
+        owners=[f.Owner(n, str(n), 1, 1) for n in range(40)],
         managers=[f.Manager(f"m{n}") for n in range(40)],
     )
     tab = Tab(kind).hear(full, batch(1, *[f.ClientLeft(1.0, n) for n in range(40)]))
@@ -311,6 +320,8 @@ def test_memory_is_told():
     assert [(row["object"], row["size"], row["workers"]) for row in tab.rows("_largest")] == [
         ("01ff", 20 * MIB, 3), ("ab-1", 9, 0),
     ]  # fmt: skip
+    # The scheduler is of a release that does not say more.
+    assert {(row["maker"], row["client"]) for row in tab.rows("_largest")} == {("", "")}
     totals = tab.page._totals.source.data
     assert totals["workers_rss_bytes"] == [150 * MIB]
     assert (totals["free_bytes"], totals["memory_bytes"]) == ([250], [1000])
@@ -336,6 +347,68 @@ def test_what_nobody_measured_is_not_nought():
     (store,) = tab.rows("_stores")
     assert isnan(store["limit"])
     assert isnan(store["used"])
+
+
+def owned(seq=1, name="load"):
+    """Return a snapshot with objects that a client stored, and others that tasks returned."""
+    return snapshot(
+        seq,
+        clients=[f.Client(1, name, 21), f.Client(2, "laptop", 22)],
+        objects=9,
+        objects_bytes=200,
+        owners=[f.Owner(2, "", 3, 100), f.Owner(1, name, 2, 50), f.Owner(2, name, 1, 30),
+                f.Owner(9, "price", 3, 20)],
+        largest=[f.LargeObject(b"a", 60, 1, 0, 1, 2, ""), f.LargeObject(b"b", 30, 1, 0, 1, 9, name)],
+    )  # fmt: skip
+
+
+def test_objects_are_told_by_who_made_them():
+    """By function and by client, with their share of all; each large object names both."""
+    tab = Tab(Memory).hear(owned())
+
+    rows = tab.rows("_functions")
+    assert [tuple(row.values()) for row in rows] == [
+        ("(stored by clients)", 3, 100, 0.5, ""),
+        ("load", 3, 80, 0.4, "functions?name=load"),
+        ("price", 3, 20, 0.1, "functions?name=price"),
+    ]  # fmt: skip
+    assert [tuple(row.values()) for row in tab.rows("_clients")] == [
+        ("22|laptop", 4, 130, 0.65), ("21|load", 2, 50, 0.25), ("gone", 3, 20, 0.1),
+    ]  # fmt: skip
+    assert [(row["maker"], row["client"]) for row in tab.rows("_largest")] == [
+        ("(stored by clients)", "22|laptop"), ("load", "gone"),
+    ]  # fmt: skip
+
+
+def test_makers_of_objects_are_text():
+    """Whatever HTML is in the names of functions and hosts."""
+    tab = Tab(Memory).hear(owned(1, EVIL))
+
+    assert "<img" not in tab.html
+    assert all("\n" not in row["maker"] for row in tab.rows("_functions"))
+
+
+def test_memory_is_told_against_its_limits():
+    """Workers beside their limits, machines with what objects take, the fullest first."""
+    workers = [
+        f.Worker(b"W%d" % n, b"S1", "host", pid=n, rss_bytes=n * MIB, memory_limit_bytes=20 * MIB)
+        for n in range(1, BARS_MAX + 3)
+    ]
+    workers.append(f.Worker(b"W", b"S1", "host", pid=99, rss_bytes=90 * MIB))
+    machine = f.Machine(b"S1", "host", memory_bytes=100 * MIB, free_bytes=25 * MIB)
+    stores = [f.Store(b"S1", "tcp://x", 2, 60 * MIB, 50 * MIB)]
+    tab = Tab(Memory).hear(snapshot(workers=workers, machines=[machine], stores=stores))
+    full, machines = tab.page._full_workers.root.text, tab.page._full_machines.root.text
+
+    assert full.count('class="bar"') == BARS_MAX
+    assert full.index("99|host") < full.index("14|host") < full.index("4|host")
+    assert ">3|host" not in full
+    assert "90%: 90.0 MiB of the 100.0 MiB of its machine" in full
+    assert "70%: 14.0 MiB of 20.0 MiB, its limit" in full
+    assert 'aria-label="14.0 MiB resident, 6.0 MiB free"' in full
+    assert f'href="workers?worker={b"W14".hex()}"' in full
+    assert 'aria-label="50.0 MiB objects, 25.0 MiB others, 25.0 MiB free"' in machines
+    assert "75%: 75.0 MiB of 100.0 MiB, 10.0 MiB of objects on disk" in machines
 
 
 def test_a_full_store_is_marked():

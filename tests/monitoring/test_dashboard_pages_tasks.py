@@ -284,12 +284,13 @@ def test_who_holds_the_memory_is_said():
     """The overview names the largest worker, with its share of the limit, and object."""
     fields = {"rss_bytes": 3 * 2**20, "memory_limit_bytes": 4 * 2**20}
     held = workers(2, tasks=1, function="price", **fields)
-    largest = [f.LargeObject(b"\x01\x02", 2**30, 2, 3)]
+    largest = [f.LargeObject(b"\x01\x02", 2**30, 2, 3, 1, 7, "load")]
     text = html(opened(Overview, known(workers=held, largest=largest)))
 
     assert "3.0 MiB" in text
     assert "75% of its limit" in text
     assert "object 0102" in text
+    assert "load for gone, 2 users, mapped by 3 workers" in text
     assert 'runs <a href="functions?name=price">' in text
     assert "1.0 GiB" in text
 

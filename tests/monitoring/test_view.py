@@ -299,6 +299,17 @@ def test_everything_is_on_the_page():
         assert cell in text
 
 
+def test_what_made_most_objects_is_on_the_page():
+    """The three functions with most, over all clients; what clients stored counts as theirs."""
+    owners = [
+        f.Owner(1, "", 1, 4 << 20), f.Owner(1, "load", 1, 1 << 20), f.Owner(2, "load", 1, 5 << 20),
+        f.Owner(1, "a" * 50, 1, 3 << 20), f.Owner(1, "least", 1, 1),
+    ]  # fmt: skip
+    told = view.sections(a_model(a_snapshot(owners=owners)))["object_manager"]
+
+    assert told[-3:] == [("by load", "6.0m"), ("by clients", "4.0m"), (f"by {'a' * 19}…", "3.0m")]
+
+
 def test_the_sorted_column_is_bracketed():
     """The column by which the rows are ordered is in brackets."""
     order = view.Order()

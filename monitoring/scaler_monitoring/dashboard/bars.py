@@ -11,7 +11,7 @@ from scaler_monitoring.dashboard.parts import show, text
 from scaler_monitoring.theme import FAILED, SERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from scaler_monitoring.theme import Theme
 
@@ -35,6 +35,10 @@ LOOKS = {
     "pending": (SERIES[4], _stripes("0deg", "1px", "4px", _DARK)),
     "waiting": ("transparent", "none"),
     "left": ("transparent", "none"),
+    "resident": (SERIES[0], _stripes("45deg", "2px", "7px", _BRIGHT)),
+    "objects": (SERIES[2], "none"),
+    "others": (SERIES[0], _stripes("45deg", "2px", "7px", _BRIGHT)),
+    "free": ("transparent", "none"),
     "failed": (FAILED, _stripes("-45deg", "2px", "5px", _BRIGHT)),
     "cancelled": ("var(--muted)", _stripes("90deg", "2px", "5px", _DARK)),
 }
@@ -59,33 +63,41 @@ class Bar:
 class Bars:
     """Bars, as many beside each other as there is room for, with what their patterns mean."""
 
-    def __init__(self, states: Sequence[str], theme: Theme, css: str = "") -> None:
+    def __init__(
+        self,
+        states: Sequence[str],
+        theme: Theme,
+        css: str = "",
+        number: Callable[[float], str] = view.whole,
+    ) -> None:
+        self._number = number
+        """Says how many, or how much."""
         self._key = "".join(f'<li><i class="{state}"></i>{escape(state)}</li>' for state in states)
         self.root = text("", theme, _CSS + css)
 
     def update(self, bars: Sequence[Bar], about: str = "") -> None:
         """Show these, and a sentence below; nothing if there is neither."""
-        key, drawn = f'<ul class="key">{self._key}</ul>', "".join(map(_bar, bars))
+        key, drawn = f'<ul class="key">{self._key}</ul>', "".join(self._bar(one) for one in bars)
         html = f'{key}<ul class="bars">{drawn}</ul>' if bars else ""
         show(self.root, html + (f"<p>{escape(about)}</p>" if about else ""))
 
-
-def _bar(bar: Bar) -> str:
-    shown = {state: count for state, count in bar.counts.items() if count > 0}
-    parts = "".join(
-        f'<i class="{state}" style="flex-grow:{count}" title="{view.whole(count)} {state}"></i>'
-        for state, count in shown.items()
-    )
-    said = ", ".join(f"{view.whole(count)} {state}" for state, count in shown.items())
-    failed = f"<b>{view.whole(shown['failed'])} failed</b> · " if "failed" in shown else ""
-    name = escape(bar.name)
-    look = f'<i class="look" style="background:{bar.look}"></i>' if bar.look else ""
-    linked = f'<a href="{escape(bar.href)}">{name}</a>' if bar.href else name
-    return (
-        f'<li><div class="name" title="{name}">{look}{linked}</div>'
-        f'<div class="bar" role="img" aria-label="{escape(said)}">{parts}</div>'
-        f"<small>{failed}{escape(bar.note)}</small></li>"
-    )
+    def _bar(self, bar: Bar) -> str:
+        number = self._number
+        shown = {state: count for state, count in bar.counts.items() if count > 0}
+        parts = "".join(
+            f'<i class="{state}" style="flex-grow:{count}" title="{number(count)} {state}"></i>'
+            for state, count in shown.items()
+        )
+        said = ", ".join(f"{number(count)} {state}" for state, count in shown.items())
+        failed = f"<b>{number(shown['failed'])} failed</b> · " if "failed" in shown else ""
+        name = escape(bar.name)
+        look = f'<i class="look" style="background:{bar.look}"></i>' if bar.look else ""
+        linked = f'<a href="{escape(bar.href)}">{name}</a>' if bar.href else name
+        return (
+            f'<li><div class="name" title="{name}">{look}{linked}</div>'
+            f'<div class="bar" role="img" aria-label="{escape(said)}">{parts}</div>'
+            f"<small>{failed}{escape(bar.note)}</small></li>"
+        )
 
 
 _CSS = """

@@ -1,4 +1,4 @@
-"""Memory: what workers take, what is stored where, what is free, and the largest objects."""
+"""Memory: what workers take, what is stored where and made by whom, and the largest objects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 
-from scaler_monitoring import texts, view
+from scaler_monitoring import memory_use, texts, view
 from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
+from scaler_monitoring.dashboard.links import function_url, worker_url, workers_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from scaler_monitoring.model import Figures, Model
 
 ROWS_MAX = 500
+_NO_MAKERS = "Of no object is known who made it."
 FULL = 0.9
 """Of the memory for objects: what is more is spilled, or refused."""
 TOTALS = {"workers_rss_bytes": "resident memory of workers", "objects_bytes": "objects"}
@@ -55,6 +58,12 @@ class Memory(Page):
         free = memory_curves(self._totals.source, FREE, self.view, x_range=times)
         self._workers = Largest(self.view, _RSS, "bytes", times)
         self._stored = Largest(self.view, _STORED, "bytes", times)
+        self._full_workers = Bars((memory_use.RESIDENT, memory_use.FREE), theme, "", view.binary)
+        self._full_machines = Bars(
+            (memory_use.OBJECTS, memory_use.OTHERS, memory_use.FREE), theme, "", view.binary
+        )
+        self._functions = Table(_FUNCTIONS, theme, nothing=_NO_MAKERS, label="Makers: functions")
+        self._clients = Table(_CLIENTS, theme, nothing=_NO_MAKERS, label="Makers: clients")
         self._stores = Table(_STORES, theme, nothing="Nothing is stored yet.")
         self._largest = Table(_LARGEST, theme, nothing="There are no objects.")
         return column(
@@ -73,6 +82,20 @@ class Memory(Page):
                     about=f"In the {LINES} places where most of them lie.",
                 ),
             ),
+            beside(
+                panel(
+                    "Workers and their limits", theme, self._full_workers.root,
+                    about=f"The {BARS_MAX} fullest. What a worker has mapped of objects counts.",
+                ),
+                panel(
+                    "Machines", theme, self._full_machines.root,
+                    about=f"The {BARS_MAX} fullest: objects in memory, and what all else takes.",
+                ),
+            ),
+            beside(
+                panel("Objects by the function that made them", theme, self._functions.root),
+                panel("Objects by client", theme, self._clients.root),
+            ),
             panel("Where objects lie", theme, self._stores.root),
             panel("Largest objects", theme, self._largest.root),
             sizing_mode="stretch_width",
@@ -89,8 +112,29 @@ class Memory(Page):
         self._stored.update(
             model, model.store_samples, lambda machine: places.get(machine, machine.hex())
         )
+        self._fill(model, snapshot)
         self._stores.update([_store(one, places) for one in snapshot.stores[:ROWS_MAX]])
-        self._largest.update([_object(one) for one in snapshot.largest[:ROWS_MAX]])
+        clients = memory_use.client_names(snapshot)
+        self._functions.update(_functions(snapshot)[:ROWS_MAX])
+        self._clients.update(_clients(snapshot, clients)[:ROWS_MAX])
+        self._largest.update([_object(one, clients) for one in snapshot.largest[:ROWS_MAX]])
+
+    def _fill(self, model: Model, snapshot: feed.Snapshot) -> None:
+        """Show how full workers and machines are."""
+        machines = view.manager_names(snapshot.machines)
+        workers = memory_use.workers_use(snapshot)[:BARS_MAX]
+        self._full_workers.update(
+            [
+                Bar(model.label(one.who), one.parts, _note(one), worker_url(one.who))
+                for one in workers
+            ],
+            "" if workers else "No worker has told of its memory yet.",
+        )
+        names = [(machines[one.who], one) for one in memory_use.machines_use(snapshot)[:BARS_MAX]]
+        self._full_machines.update(
+            [Bar(name, one.parts, _note(one), workers_url(name)) for name, one in names],
+            "" if names else "No machine has told of its memory yet.",
+        )
 
 
 def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
@@ -128,6 +172,50 @@ def _tiles(snapshot: feed.Snapshot, places: Mapping[bytes, str]) -> list[Tile]:
     return tiles
 
 
+def _note(use: memory_use.Use) -> str:
+    """Return what stands below a bar."""
+    limit = view.binary(use.limit)
+    of = f"{limit}, its limit" if use.is_own else f"the {limit} of its machine"
+    if memory_use.OBJECTS in use.parts:
+        of = limit
+    spilled = f", {view.binary(use.on_disk)} of objects on disk" if use.on_disk else ""
+    return f"{use.share:.0%}: {view.binary(use.used)} of {of}{spilled}"
+
+
+_FUNCTIONS = (
+    Column("maker", "made by", width=200, link="href"),
+    Column("objects", "objects", WHOLE, 80),
+    Column("size", "size", BYTES, 80),
+    Column("share", "share", PERCENT, 70),
+)
+_CLIENTS = (Column("client", "client", width=200), *_FUNCTIONS[1:])
+
+
+def _maker(function: str) -> dict[str, str]:
+    """Return what made an object, and where it has its page."""
+    if not function:
+        return {"maker": memory_use.STORED, "href": ""}
+    return {"maker": view.function_name(function), "href": function_url(function)}
+
+
+def _made(made: memory_use.Made, snapshot: feed.Snapshot) -> dict[str, Any]:
+    share = made.nbytes / snapshot.objects_bytes if snapshot.objects_bytes else UNKNOWN
+    return {"objects": made.objects, "size": made.nbytes, "share": share}
+
+
+def _functions(snapshot: feed.Snapshot) -> list[dict[str, Any]]:
+    found = memory_use.by_function(snapshot.owners)
+    return [{**_maker(name), **_made(made, snapshot)} for name, made in found.items()]
+
+
+def _clients(snapshot: feed.Snapshot, clients: Mapping[int, str]) -> list[dict[str, Any]]:
+    found = memory_use.by_client(snapshot.owners)
+    return [
+        {"client": clients.get(session, memory_use.GONE), **_made(made, snapshot)}
+        for session, made in found.items()
+    ]
+
+
 _STORES = (
     Column("place", "where", width=140),
     Column("address", "address", width=180),
@@ -157,16 +245,21 @@ def _store(store: feed.Store, places: Mapping[bytes, str]) -> dict[str, Any]:
 _LARGEST = (
     Column("object", "object", width=150),
     Column("size", "size", BYTES, 80),
+    Column("maker", "made by", width=160, link="href"),
+    Column("client", "client", width=120),
     Column("users", "needed by", WHOLE, 90),
     Column("workers", "mapped by workers", WHOLE, 130),
     Column("stores", "lies in places", WHOLE, 110),
 )
 
 
-def _object(one: feed.LargeObject) -> dict[str, Any]:
+def _object(one: feed.LargeObject, clients: Mapping[int, str]) -> dict[str, Any]:
     return {
         "object": html.object_name(one.object),
         "size": one.nbytes,
+        # Schedulers of earlier releases do not say who made it.
+        **(_maker(one.function) if one.session else {"maker": "", "href": ""}),
+        "client": clients.get(one.session, memory_use.GONE) if one.session else "",
         "users": one.users,
         "workers": one.workers,
         "stores": one.stores,

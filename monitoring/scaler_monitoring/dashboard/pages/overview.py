@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bokeh.layouts import column
 from bokeh.models import HoverTool
 
-from scaler_monitoring import texts, view
+from scaler_monitoring import memory_use, texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.links import failure_key, failure_url
 from scaler_monitoring.dashboard.page import Page
@@ -264,17 +264,22 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
         (html.worker_link(model, one.worker), view.binary(one.rss_bytes), _does(one))
         for one in held[:HOLDERS_MAX]
     ]
+    clients = memory_use.client_names(snapshot)
     rows += [
         (
             f"object {html.object_name(one.object)}",
             view.binary(one.nbytes),
-            f"{html.many(one.users, 'user')}, mapped by {html.many(one.workers, 'worker')}",
+            ", ".join(filter(None, (memory_use.maker(one, clients), _needed(one)))),
         )
         for one in snapshot.largest[:HOLDERS_MAX]
     ]
     if not rows:
         return html.nothing("Nobody yet: no worker has told of any.")
     return html.table({"who": "name", "holds": "number", "what": ""}, rows)
+
+
+def _needed(one: feed.LargeObject) -> str:
+    return f"{html.many(one.users, 'user')}, mapped by {html.many(one.workers, 'worker')}"
 
 
 def _does(worker: feed.Worker) -> html.Text:
