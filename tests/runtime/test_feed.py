@@ -10,6 +10,7 @@ import threading
 import time
 from operator import add
 
+import numpy as np
 import psutil
 import pytest
 
@@ -177,6 +178,24 @@ def test_functions_have_their_names(executor, cluster, watch):
 
 
 # -- nobody watches ----------------------------------------------------------------------------
+
+
+def test_what_is_stored_has_makers(watch):
+    """What a client stored and what its tasks returned is told apart, as long as it is there."""
+
+    def made(now: f.Snapshot) -> dict[str, int]:
+        return {one.function: one.nbytes // 1_000_000 for one in now.owners}
+
+    # Its storage is started for this, and ends with it.
+    cluster = EmbeddedCluster(1, scheduling=scheduling(feed_interval_s=QUICK_S))
+    try:
+        viewer = watch(cluster)
+        with Client(cluster.address) as client:
+            _held = client.send_object(np.ones(3_000_000, "u1")), client.submit(np.zeros, 2_000_000)
+            viewer.wait(knows(lambda now: made(now) == {"": 3, "zeros": 16}), "nobody made it")
+        viewer.wait(knows(lambda now: now.owners == []), "it is still told")
+    finally:
+        cluster.stop()
 
 
 def test_nothing_is_sent_while_nobody_listens(executor, cluster, watch):
