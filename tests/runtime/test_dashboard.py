@@ -229,6 +229,8 @@ def test_a_page_goes_on_with_the_next_dashboard(shell, open_window):
 
     os.killpg(first.pid, signal.SIGKILL)
     page.get_by_text("The dashboard has gone").wait_for()
+    # What the dashboard said of itself is old, and not to stand beside that.
+    page.get_by_text("no scheduler was heard yet").wait_for(state="hidden")
     second = shell.start(f"{begin} the-token-of-ours")
     page.locator("#lost").wait_for(state="hidden")
     page.get_by_text("no scheduler was heard yet").wait_for()

@@ -67,8 +67,8 @@ def _line(kind: str, html: str, *, is_told: bool = True) -> str:
 
 
 _CSS = """
-    p { margin: 0 0 .4rem; padding: .35rem .7rem; border-left: 5px solid var(--accent);
-        background: var(--panel); overflow-wrap: anywhere; }
+    p { display: var(--status, block); margin: 0 0 .4rem; padding: .35rem .7rem;
+        border-left: 5px solid var(--accent); background: var(--panel); overflow-wrap: anywhere; }
     .waiting { border-color: var(--muted); }
     .bad { border-color: var(--bad); }
 """
