@@ -502,6 +502,22 @@ def test_a_function_is_shown_with_how_long_it_takes():
     assert 'href="tasks?failure=load~KeyError"' in html(page).replace("%7E", "~")
 
 
+def test_failures_that_are_only_counted_are_said():
+    """Of failures before the last half hour, or before a scheduler was started again."""
+    page = opened(Tasks, known(tasks=f.Tasks(failed=973)))
+    assert "973 tasks failed before." in html(page)
+
+    page = opened(Tasks, known(failed(1), tasks=f.Tasks(failed=973)))
+    assert "failed before" not in html(page)
+
+
+def test_states_of_workers_are_explained():
+    """Each word of the column says on the page what it means."""
+    text = html(opened(Workers, known()))
+
+    assert all(f"{word}: " in text for word in ("ITL", "Stalled", "Spare", "Leaving", "Paused"))
+
+
 def test_a_task_whose_worker_died_says_of_what():
     """The details of a task whose worker died have the worker's last lines."""
     fails = f.Failed(99.0, W2, 1, 5, 1, "die", 0.1, 1, "worker_died")

@@ -10,7 +10,7 @@ from scaler_monitoring.dashboard.links import graph_url
 from scaler_monitoring.dashboard.pages import graphs
 from scaler_monitoring.dashboard.pages.graphs import Graphs
 from scaler_monitoring.layers import layers_of, plan, progress, state_of, told, waits_for
-from tests.monitoring.test_dashboard_pages_cluster import EVIL, Tab, batch, busy
+from tests.monitoring.test_dashboard_pages_cluster import EVIL, Tab, batch, busy, snapshot
 from tests.monitoring.test_view import a_model, a_snapshot, page
 
 ROWS = [
@@ -119,6 +119,17 @@ def test_layers_of_a_graph_that_is_over():
         tab.page.restore()
         tab.hear(batch(1, f.GraphOver(2.0, 1, 64, "host", 10, done)))
         assert wanted in tab.html
+
+
+def test_a_graph_that_ended_before_has_no_empty_figure():
+    """A page that was opened later has not seen its curve, nor its layers."""
+    tab = Tab(Graphs).hear(batch(1, f.GraphOver(2.0, 1, 64, "host", 10, 10)), snapshot(2))
+    tab.page.view.address.set(is_step=False, graph="1:64")
+    tab.page.restore()
+
+    alone = tab.page._one
+    assert alone.root.visible
+    assert {alone._curve, alone._parts}.isdisjoint(alone.root.children)
 
 
 def test_layers_that_are_shown_are_few(monkeypatch):

@@ -26,6 +26,13 @@ def many(count: int, what: str) -> str:
     return f"{view.whole(count)} {what}{'s' * (count != 1)}"
 
 
+def failed_before(model: Model) -> str:
+    """Return how many tasks failed of which nothing is told any more; empty: none did."""
+    assert model.snapshot is not None
+    failed = 0 if model.failures else model.snapshot.tasks.failed
+    return f"{many(failed, 'task')} failed before." if failed else ""
+
+
 def reason(why: str, error: str) -> str:
     """Return why tasks failed or are run again: the type of the exception, if there was one."""
     return texts.plain(error or why)

@@ -208,10 +208,7 @@ def _per_s(rate: float | None) -> str:
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
-        assert model.snapshot is not None
-        before = model.snapshot.tasks.failed
-        more = f" {html.many(before, 'task')} failed before." if before else ""
-        return html.nothing(html.NO_FAILURE + more)
+        return html.nothing(f"{html.NO_FAILURE} {html.failed_before(model)}".rstrip())
     kinds = list(reversed(model.failures.values()))
     rows = [
         (

@@ -92,7 +92,9 @@ class Tasks(Page):
             label="Failures",
         )
         self._failures.on_choose(lambda key: self._open("failure", key))
-        self._count, self._failure, self._task = (text("", theme, html.STYLE) for _ in range(3))
+        self._before, self._count, self._failure, self._task = (
+            text("", theme, html.STYLE) for _ in range(4)
+        )
         self._search = TextInput(
             title="Number, function, worker, state or error has in it", width=300,
             stylesheets=[css],
@@ -119,6 +121,7 @@ class Tasks(Page):
                 "Failures",
                 theme,
                 self._failures.root,
+                self._before,
                 about="By function and type of exception; one that is chosen shows its traceback.",
             ),
             panel(
@@ -141,6 +144,8 @@ class Tasks(Page):
         rows = [_failure_row(model, one) for one in model.failures.values()]
         rows.sort(key=lambda row: (-row["tasks"], row["key"]))
         self._failures.update(rows)
+        before = html.failed_before(model)
+        show(self._before, html.nothing(before) if before else "")
         if not self._pause.active:
             self._list(model)
         self._show(model)

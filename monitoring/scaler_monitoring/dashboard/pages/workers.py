@@ -79,6 +79,13 @@ COLUMNS = (
     Column("restarts", "restarts", WHOLE, 70, is_minor=True),
 )
 """Those of scaler_top, by the same names, and more."""
+_ABOUT = (
+    "Sent, queued, free and given count tasks. ITL: it is up, it has a task, it gets no more for "
+    "now. Stalled: its task is long, and it gets no more until that has ended. Spare: it takes the "
+    "place of one whose task waits for others. Leaving: it ends after its tasks, or is killed. "
+    "Paused: an operator wants it to get none."
+)
+"""What words in the columns mean."""
 DEATH_COLUMNS = (
     Column("worker", "worker", width=150, link="href"),
     Column("at", "died", TIME, 80),
@@ -128,8 +135,7 @@ class Workers(Page):
                 controls(self._search),
                 self._said,
                 self._table.root,
-                about="Sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
-                "gets no more for now.",
+                about=_ABOUT,
             ),
             panel("Workers that died", theme, self._deaths.root),
         ]
