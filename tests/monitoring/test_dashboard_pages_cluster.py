@@ -435,6 +435,15 @@ def test_clients_are_counted():
     assert "6 of 10 ended" in tab.html
 
 
+def test_clients_have_what_they_stored():
+    """By themselves, or by their tasks, as long as it is there."""
+    tab = Tab(Clients).hear(owned())
+
+    assert [(row["client"], row["stored"]) for row in tab.rows()] == [
+        ("21|load", 50), ("22|laptop", 130),
+    ]  # fmt: skip
+
+
 def test_clients_that_left_are_told():
     """Clients that left are listed, the last one first, with where those of tasks were."""
     came = f.ClientJoined(1.0, 5, "a", 1, b"W1")

@@ -502,6 +502,17 @@ def test_a_function_is_shown_with_how_long_it_takes():
     assert 'href="tasks?failure=load~KeyError"' in html(page).replace("%7E", "~")
 
 
+def test_a_function_has_what_it_stored():
+    """How much of what is stored its tasks made, for all clients."""
+    owners = [f.Owner(1, "load", 2, 2**20), f.Owner(2, "load", 3, 2**20), f.Owner(1, "", 9, 9)]
+    page = opened(Functions, known(functions=[f.Function("load", 9, 9)], owners=owners))
+    page.view.address.set(is_step=True, name="load")
+    page.restore()
+
+    assert "<dt>stored</dt>" in html(page)
+    assert "2.0 MiB <small>5 objects</small>" in html(page)
+
+
 def test_failures_that_are_only_counted_are_said():
     """Of failures before the last half hour, or before a scheduler was started again."""
     page = opened(Tasks, known(tasks=f.Tasks(failed=973)))

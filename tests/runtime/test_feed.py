@@ -270,6 +270,9 @@ def test_a_killed_worker_is_reported(flags, watch):
     (died,), (failed,) = viewer.of(f.WorkerDied), viewer.of(f.Failed)
     assert (died.pid, died.signal, died.function) == (pid, signal.SIGKILL, "hold")
     assert (failed.worker, failed.reason) == (died.worker, "worker_died")
+    host = socket.gethostname()
+    assert f"the worker process {pid} on {host} was killed by signal 9" in failed.message
+    assert f"peak memory {died.peak_rss_bytes / 1e6:.0f} MB" in failed.message
     assert [row.worker != died.worker for row in joined.workers] == [True]
     assert [row.restarts for row in told.machines] == [1]
     assert [row.memory_limit_bytes for row in told.workers] == [4_000_000_000]

@@ -13,6 +13,7 @@ from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
 from scaler_monitoring.dashboard.links import worker_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
+    BYTES,
     NUMBER,
     TIME,
     WHOLE,
@@ -23,6 +24,7 @@ from scaler_monitoring.dashboard.parts import (
     as_time,
     panel,
 )
+from scaler_monitoring.memory_use import Made, by_client
 
 if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
@@ -63,7 +65,10 @@ class Clients(Page):
         clients = sorted(snapshot.clients, key=lambda one: (-one.pending, one.session))
         self._tiles.update(_tiles(snapshot))
         self._bars.update([_bar(one) for one in clients[:BARS_MAX] if one.submitted])
-        self._table.update([_row(one, model) for one in clients[:ROWS_MAX]])
+        made = by_client(snapshot.owners)
+        self._table.update(
+            [_row(one, model, made.get(one.session, Made())) for one in clients[:ROWS_MAX]]
+        )
         self._moves.update(_moves(model))
         self._show(model)
 
@@ -102,11 +107,12 @@ _COLUMNS = (
     Column("graphs", "graphs", WHOLE, 75),
     Column("functions", "functions", WHOLE, 85),
     Column("objects", "objects", WHOLE, 75),
+    Column("stored", "stored", BYTES, 80),
     Column("silent", "silent for (s)", NUMBER, 95),
 )
 
 
-def _row(client: feed.Client, model: Model) -> dict[str, Any]:
+def _row(client: feed.Client, model: Model, made: Made) -> dict[str, Any]:
     return {
         "key": str(client.session),
         "session": client.session,
@@ -116,6 +122,7 @@ def _row(client: feed.Client, model: Model) -> dict[str, Any]:
         "graphs": client.graphs,
         "functions": client.functions,
         "objects": client.objects,
+        "stored": made.nbytes,
         "silent": round(client.silent_s, 1),
     }
 

@@ -29,6 +29,7 @@ from scaler_monitoring.dashboard.parts import (
     text,
 )
 from scaler_monitoring.ledger import FunctionTimes
+from scaler_monitoring.memory_use import Made, by_function
 from scaler_monitoring.theme import look_of
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class Functions(Page):
         times = model.ledger.functions.get(name, _NONE)
         show(self._head, f"{html.BACK}<h2>{escape(view.function_name(name))}</h2>")
         self._deeds.update(deeds.of_function(name) if counts is not None else [])
-        self._tiles.update(_tiles(counts, times.durations) if counts is not None else [])
+        made = by_function(model.snapshot.owners).get(name, Made())
+        self._tiles.update(_tiles(counts, times.durations, made) if counts is not None else [])
         if counts is None:
             show(self._more, html.nothing("No function of this name has been called."))
             return
@@ -139,7 +141,7 @@ def _row(one: feed.Function, model: Model) -> dict[str, Any]:
     }
 
 
-def _tiles(counts: feed.Function, durations: Durations) -> list[Tile]:
+def _tiles(counts: feed.Function, durations: Durations, made: Made) -> list[Tile]:
     return [
         Tile("done", view.whole(counts.done)),
         Tile("failed", view.whole(counts.failed), is_bad=counts.failed > 0),
@@ -149,6 +151,7 @@ def _tiles(counts: feed.Function, durations: Durations) -> list[Tile]:
         Tile("max", view.duration(durations.max_s if durations.count else None)),
         Tile("mean", view.duration(counts.each_s), "of all"),
         Tile("in all", view.duration(counts.busy_s)),
+        Tile("stored", view.binary(made.nbytes), html.many(made.objects, "object")),
     ]
 
 
