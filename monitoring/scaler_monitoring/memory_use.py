@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -87,16 +88,23 @@ def maker(owner: feed.Owner | feed.LargeObject, clients: Mapping[int, str]) -> s
     return f"{short(owner.function)} for {client}" if owner.function else f"stored by {client}"
 
 
-def workers_use(snapshot: feed.Snapshot) -> list[Use]:
-    """Return how full the workers are whose memory is known, the fullest first."""
+def workers_use(snapshot: feed.Snapshot, most: int) -> list[Use]:
+    """Return how full those workers are that are fullest, as far as their memory is known."""
     memory = {one.machine: one.memory_bytes for one in snapshot.machines}
-    uses = []
-    for one in snapshot.workers:
-        limit = one.memory_limit_bytes or memory.get(one.machine)
-        if one.rss_bytes and limit:
-            parts = {RESIDENT: one.rss_bytes, FREE: max(limit - one.rss_bytes, 0)}
-            uses.append(Use(one.worker, limit, parts, one.memory_limit_bytes is not None))
-    return sorted(uses, key=lambda one: (-one.share, one.who))
+    known = (
+        (one.rss_bytes, limit, one)
+        for one in snapshot.workers
+        if one.rss_bytes and (limit := one.memory_limit_bytes or memory.get(one.machine))
+    )
+    return [
+        Use(
+            one.worker,
+            limit,
+            {RESIDENT: rss_bytes, FREE: max(limit - rss_bytes, 0)},
+            is_own=one.memory_limit_bytes is not None,
+        )
+        for rss_bytes, limit, one in nlargest(most, known, key=lambda row: row[0] / row[1])
+    ]
 
 
 def machines_use(snapshot: feed.Snapshot) -> list[Use]:
@@ -119,5 +127,5 @@ def machines_use(snapshot: feed.Snapshot) -> list[Use]:
         if limit and free is not None:
             stored = min(objects[host], max(limit - free, 0))
             parts = {OBJECTS: stored, OTHERS: max(limit - free - stored, 0), FREE: free}
-            uses.append(Use(one.machine, limit, parts, False, on_disk[host]))
+            uses.append(Use(one.machine, limit, parts, is_own=False, on_disk=on_disk[host]))
     return sorted(uses, key=lambda one: (-one.share, one.who))

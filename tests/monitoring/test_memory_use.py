@@ -42,13 +42,15 @@ def test_workers_are_measured_by_their_limit():
         f.Worker(b"D", b"S"),
         f.Worker(b"E", b"other", rss_bytes=300),
     ]
-    uses = workers_use(f.Snapshot(machines=machines, workers=workers))
+    snapshot = f.Snapshot(machines=machines, workers=workers)
+    uses = workers_use(snapshot, 9)
 
     assert [(one.who, one.limit, one.share, one.is_own) for one in uses] == [
         (b"C", 400, 1.25, True), (b"A", 400, 0.75, True), (b"B", 1000, 0.3, False),
     ]  # fmt: skip
     assert uses[0].parts == {"resident": 500, "free": 0}
     assert uses[1].parts == {"resident": 300, "free": 100}
+    assert [one.who for one in workers_use(snapshot, 2)] == [b"C", b"A"]
 
 
 def test_machines_have_objects_and_others():

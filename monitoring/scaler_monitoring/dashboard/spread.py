@@ -74,11 +74,11 @@ class Spread:
         """Draw what was sampled since; ``name_of`` is what curves are called."""
         if not samples.taken:
             return
-        keys = tuple(sorted(samples.taken[-1].keys, key=name_of))
-        if len(keys) > FEW:
+        if len(samples.taken[-1].keys) > FEW:
             self._timeline.update(model, samples.taken, lambda one: self._band(one, name_of))
             self._show(())
             return
+        keys = tuple(sorted(samples.taken[-1].keys, key=name_of))
         places = [*keys, *[None] * (FEW - len(keys))]
         line = rows_of(places, self._column)
         nothing = (nan, nan, nan, "", "")

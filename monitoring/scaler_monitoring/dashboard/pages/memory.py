@@ -122,7 +122,7 @@ class Memory(Page):
     def _fill(self, model: Model, snapshot: feed.Snapshot) -> None:
         """Show how full workers and machines are."""
         machines = view.manager_names(snapshot.machines)
-        workers = memory_use.workers_use(snapshot)[:BARS_MAX]
+        workers = memory_use.workers_use(snapshot, BARS_MAX)
         self._full_workers.update(
             [
                 Bar(model.label(one.who), one.parts, _note(one), worker_url(one.who))
