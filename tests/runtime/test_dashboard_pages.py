@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import time
 from operator import add
 
@@ -208,13 +209,16 @@ def test_layers_of_a_graph(open_page):
 
 
 def test_memory(open_page):
-    """The memory page shows where objects are, and the largest ones with their users."""
+    """The memory page shows where objects are, who made them, and how full all is."""
     page = open_page("/memory")
 
-    wait_for(page, "976.6 KiB", "home")
+    wait_for(page, "976.6 KiB", "home", "of its machine", "others")
+    client = f"{os.getpid()}|{socket.gethostname()}"
+    maker = row(page.locator("scaler-table[data-label='Makers: clients']"), client)
+    wait_until(lambda: cells(maker)[1:] == ["1", "976.6 KiB", "100.0%"], "nobody made the object")
     largest = page.locator("tbody tr[role=row]", has_text=re.compile("[0-9a-f]{18}"))
     wait_until(lambda: largest.count() == 1, "the object is not listed")
-    assert cells(largest.first)[1:3] == ["976.6 KiB", "1"]
+    assert cells(largest.first)[1:5] == ["976.6 KiB", "(stored by clients)", client, "1"]
     page.close()
 
 
