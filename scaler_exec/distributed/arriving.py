@@ -11,6 +11,7 @@ from time import monotonic as clock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scaler_cluster.client.event_loops import Mailbox, mailbox
+from scaler_cluster.client.future import ScalerFuture
 from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.refused import refused_of
@@ -19,7 +20,9 @@ from scaler_exec.distributed.timing import TooLateError, seconds_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from scaler_cluster.client.future import FutureOwner, ScalerFuture
+    from scaler_cluster.client.future import FutureOwner
+
+    AnyFuture = Future[Any] | ScalerFuture[Any]
 
 
 class DoneAndNotDoneFutures(NamedTuple):
@@ -41,12 +44,15 @@ def wait(
 
     Raises:
         TimeoutError: It took longer than ``timeout``.
+        TypeError: The ``timeout`` is a future.
         CancelledError: One of them was cancelled.
         NotImplementedError: ``return_when`` is something else.
 
     """
     if return_when not in {ALL_COMPLETED, FIRST_COMPLETED}:
         raise NotImplementedError("return_when must be ALL_COMPLETED or FIRST_COMPLETED")
+    if isinstance(timeout, Future):
+        raise TypeError("the timeout of wait is a future: pass several futures as a list")
     futures = futures_of(fs)
     engines = {one.future for one in futures}
     _, pending = concurrent.futures.wait(engines, seconds_of("timeout", timeout), return_when)
@@ -126,7 +132,7 @@ class _Arrivals:
 
 
 class as_completed:  # noqa: N801 - its name where programs have it from
-    """Yields futures as they are done; more may be added meanwhile.
+    """Yields futures as they are done, also those of actors' calls; more may be added meanwhile.
 
     An iterator, also of ``async for``.
 
@@ -134,15 +140,15 @@ class as_completed:  # noqa: N801 - its name where programs have it from
         futures: The first ones.
         loop: Ignored.
         with_results: Yield pairs of a future and its result instead.
-        raise_errors: With results, raise what a task raised; else it stands in place of the
-            result.
+        raise_errors: With results, raise what a task raised; else its type, the exception and
+            the traceback of this process stand in place of the result.
         timeout: Seconds from now, or text as "10s", after which the next one raises TimeoutError.
 
     """
 
     def __init__(
         self,
-        futures: Iterable[Future[Any]] | None = None,
+        futures: Iterable[AnyFuture] | None = None,
         loop: object = None,
         with_results: bool = False,
         raise_errors: bool = True,
@@ -154,19 +160,26 @@ class as_completed:  # noqa: N801 - its name where programs have it from
         timeout_s = seconds_of("timeout", timeout)
         self._end = None if timeout_s is None else clock() + timeout_s
         self._arrivals = _Arrivals()
-        self._expected: dict[ScalerFuture[Any], list[tuple[Future[Any], Task]]] = {}
-        """The tasks are kept: a future that is released meanwhile is yielded all the same."""
+        self._expected: dict[ScalerFuture[Any], list[tuple[AnyFuture, Task | None]]] = {}
+        """The tasks are kept: a future that is released meanwhile is yielded all the same.
+
+        The call of an actor has none.
+        """
         self.update(futures or ())
 
-    def update(self, futures: Iterable[Future[Any]]) -> None:
+    def update(self, futures: Iterable[AnyFuture]) -> None:
         """Add futures; raises TypeError if one is none."""
         for one in futures:
-            if not isinstance(one, Future):
+            if isinstance(one, Future):
+                engine, task = one.future, one.task
+            elif isinstance(one, ScalerFuture):
+                engine, task = one, None
+            else:
                 raise TypeError(f"as_completed takes futures of this package, not {one!r}")
-            self._expected.setdefault(one.future, []).append((one, one.task))
-            self._arrivals.expect(one.future)
+            self._expected.setdefault(engine, []).append((one, task))
+            self._arrivals.expect(engine)
 
-    def add(self, future: Future[Any]) -> None:
+    def add(self, future: AnyFuture) -> None:
         """Add one."""
         self.update((future,))
 
@@ -208,7 +221,10 @@ class as_completed:  # noqa: N801 - its name where programs have it from
                 raise StopIteration
             self._arrivals.wait(self._left())
         future, task, engine = self._take()
-        return self._yielded(future, task.outcome(None, engine)) if self._with_results else future
+        if not self._with_results:
+            return future
+        came = _outcome_of(engine) if task is None else task.outcome(None, engine)
+        return self._yielded(future, came)
 
     next = __next__
 
@@ -226,12 +242,13 @@ class as_completed:  # noqa: N801 - its name where programs have it from
         future, task, engine = self._take()
         if not self._with_results:
             return future
-        return self._yielded(future, await task.outcome_soon(engine))
+        came = _outcome_of(engine) if task is None else await task.outcome_soon(engine)
+        return self._yielded(future, came)
 
     def _left(self) -> float | None:
         return None if self._end is None else max(self._end - clock(), 0.0)
 
-    def _take(self) -> tuple[Future[Any], Task, ScalerFuture[Any]]:
+    def _take(self) -> tuple[AnyFuture, Task | None, ScalerFuture[Any]]:
         engine = self._arrivals.came.popleft()
         waiting = self._expected[engine]
         future, task = waiting.pop(0)
@@ -239,14 +256,16 @@ class as_completed:  # noqa: N801 - its name where programs have it from
             del self._expected[engine]
         return future, task, engine
 
-    def _yielded(self, future: Future[Any], outcome: tuple[Any, BaseException | None]) -> Any:
-        """Return a future with its result, or with what its task raised if that is not raised."""
+    def _yielded(self, future: AnyFuture, outcome: tuple[Any, BaseException | None]) -> Any:
+        """Return a future with its result, or what its task raised as ``sys.exc_info`` has it."""
         value, error = outcome
         if error is None:
             return future, value
         if self._raises and not isinstance(error, CancelledError):
             raise error
-        return future, error
+        if isinstance(error, CancelledError):
+            return future, error
+        return future, (type(error), error, error.__traceback__)
 
     def __getattr__(self, name: str) -> Any:
         return refused_of(self, "as_completed", name)
@@ -255,6 +274,12 @@ class as_completed:  # noqa: N801 - its name where programs have it from
         """Show how many are done."""
         done = len(self._arrivals.came)
         return f"<as_completed: waiting={self.count() - done} done={done}>"
+
+
+def _outcome_of(call: ScalerFuture[Any]) -> tuple[Any, BaseException | None]:
+    """Return what the call of an actor returned, or what it raised; it is done."""
+    error = CancelledError() if call.cancelled() else call.exception()
+    return (None, error) if error is not None else (call.result(), None)
 
 
 class Gathered:

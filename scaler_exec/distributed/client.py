@@ -61,9 +61,9 @@ class Client(Submitting, Computing, Observing, Coding):
     last future of it goes.
 
     Args:
-        address: The scheduler's address, a :class:`LocalCluster` or a ``SchedulerClusterCombo``.
-            None: inside of a task its cluster, elsewhere a new LocalCluster, which ends with this
-            client.
+        address: The scheduler's address, as "tcp://HOST:PORT" or "HOST:PORT", a
+            :class:`LocalCluster` or a ``SchedulerClusterCombo``. None: inside of a task its
+            cluster, elsewhere a new LocalCluster, which ends with this client.
         loop: Ignored, as are the serializers and all else that is not said here.
         timeout: Seconds to wait for the scheduler, or text as "10s"; default: 30.
         set_as_default: Whether Dask's collections are computed on this cluster, and
@@ -114,6 +114,10 @@ class Client(Submitting, Computing, Observing, Coding):
             )
         if scheduler_file is not None and address is None:
             address = read_scheduler_file(scheduler_file)
+        if isinstance(address, type):
+            raise TypeError(f"address must be a text or a cluster, not the class {address!r}")
+        if isinstance(address, str) and "://" not in address:
+            address = f"tcp://{address}"
         self.cluster: LocalCluster | None = None
         self._owned: LocalCluster | None = None
         if isinstance(address, LocalCluster):

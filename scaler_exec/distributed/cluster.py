@@ -100,6 +100,8 @@ class LocalCluster:
             dashboard=dashboard_address not in (None, False),
         )
         self.name = name or f"{type(self).__name__}-{self._cluster.pid}"
+        self.has_started = False
+        """Whether a client has seen all workers there."""
         self._stop = weakref.finalize(self, self._cluster.stop)
 
     @property
@@ -143,6 +145,11 @@ class LocalCluster:
         """Wait until there are so many workers; raises TimeoutError."""
         with self.client_class(self, set_as_default=False) as client:
             client.wait_for_workers(arguments.whole("n_workers", n_workers, 0), timeout)
+
+    @property
+    def processes(self) -> int:
+        """How many processes of workers there are to be."""
+        return self._cluster.workers
 
     def resize(self, processes: int) -> int:
         """Have so many processes; return how many there were to be."""

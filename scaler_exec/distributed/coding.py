@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_exec import code
+from scaler_exec.distributed.submitting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,11 +75,19 @@ class Coding:
 
     _engine: EngineClient
 
+    def _await_start(self) -> None:
+        """Wait for the workers of a new LocalCluster, see :class:`Observing`."""
+        raise NotImplementedError
+
     def upload_file(self, filename: str | PathLike[str], load: bool = True) -> None:
         """Have all workers import modules from a file, for the tasks of this client.
 
-        ``load`` is ignored. Raises as :func:`scaler_exec.code.upload_file`.
+        With ``load``, a module of Python is compiled here first: raises SyntaxError, and as
+        :func:`scaler_exec.code.upload_file`.
         """
+        path = Path(filename)
+        if load and path.suffix == ".py":
+            compile(path.read_bytes(), path, "exec")
         code.upload_file(self._engine, filename)
 
     def register_plugin(
@@ -102,7 +112,7 @@ class Coding:
         self,
         function: Callable[..., Any],
         *args: Any,
-        workers: Sequence[str] | None = None,
+        workers: str | Sequence[str] | None = None,
         wait: bool = True,
         nanny: bool = False,
         on_error: str = "raise",
@@ -110,6 +120,7 @@ class Coding:
     ) -> dict[str, Any]:
         """Call a function once in each worker that is there; return what each returned, by name.
 
+        One of coroutines is run to its end. In a new LocalCluster, all of its workers are there.
         Raises NotImplementedError if it is not to wait, is for nannies, or an error is to be
         returned; and as :func:`scaler_exec.code.run`.
         """
@@ -117,4 +128,5 @@ class Coding:
             raise NotImplementedError(
                 "run() calls in workers alone, waits for all, and raises the first error"
             )
-        return code.run(self._engine, function, *args, workers=workers, **kwargs)
+        self._await_start()
+        return code.run(self._engine, plain(function), *args, workers=workers, **kwargs)

@@ -26,15 +26,21 @@ if TYPE_CHECKING:
 
     from scaler_cluster.client.client import Client as EngineClient
     from scaler_cluster.wire.feed import Worker
+    from scaler_exec.distributed.cluster import LocalCluster
 
+START_S = 60.0
 SILENCE_S = 15.0
 """A scheduler that publishes nothing for so long is not reached from here."""
 
 
 class Observing:
-    """The part of a client that asks what there is."""
+    """The part of a client that asks what there is.
+
+    Workers may be named by a list, or one by a text.
+    """
 
     _engine: EngineClient
+    cluster: LocalCluster | None
 
     def _await_snapshot(
         self, is_wanted: Callable[[Snapshot], bool], timeout_s: float | None = None
@@ -66,7 +72,19 @@ class Observing:
                         f"here {listener.refusal}"
                     )
 
+    def _await_start(self) -> None:
+        """Wait for the workers of a LocalCluster until all have been there once.
+
+        One whose workers cannot start is waited for START_S.
+        """
+        cluster = self.cluster
+        if cluster is not None and not cluster.has_started:
+            with contextlib.suppress(TooLateError):
+                self._await_snapshot(lambda now: len(_serving(now)) >= cluster.processes, START_S)
+            cluster.has_started = True
+
     def _snapshot(self) -> Snapshot:
+        self._await_start()
         return self._await_snapshot(lambda _: True)
 
     def wait_for_workers(self, n_workers: int, timeout: float | str | None = None) -> None:
@@ -91,17 +109,17 @@ class Observing:
             "workers": {_name_of(one): _described(one) for one in shown},
         }
 
-    def nthreads(self, workers: Iterable[str] | None = None) -> dict[str, int]:
+    def nthreads(self, workers: str | Iterable[str] | None = None) -> dict[str, int]:
         """Return how many tasks each worker runs at a time: one."""
-        wanted = None if workers is None else set(workers)
+        wanted = _wanted(workers)
         names = [_name_of(one) for one in _serving(self._snapshot())]
         return {name: 1 for name in names if wanted is None or name in wanted}
 
     ncores = nthreads
 
-    def processing(self, workers: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
+    def processing(self, workers: str | Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
         """Return the function that each worker runs."""
-        wanted = None if workers is None else set(workers)
+        wanted = _wanted(workers)
         return {
             name: (one.function,) if one.function else ()
             for one in _serving(self._snapshot())
@@ -142,6 +160,12 @@ def read_scheduler_file(scheduler_file: str | os.PathLike[str]) -> str:
     if not address:
         raise ConfigError(f"{scheduler_file} names no address of a scheduler")
     return str(address)
+
+
+def _wanted(workers: str | Iterable[str] | None) -> set[str] | None:
+    if workers is None:
+        return None
+    return {workers} if isinstance(workers, str) else set(workers)
 
 
 def _serving(now: Snapshot) -> list[Worker]:

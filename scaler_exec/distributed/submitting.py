@@ -84,7 +84,7 @@ class Submitting:
         if key is None:
             token = tokenize(tokenize(func, kwargs), args) if pure else uuid4().hex
             key = f"{funcname(func)}-{token}"
-        return self._submit(key, _plain(func), args, kwargs, options)
+        return self._submit(key, plain(func), args, kwargs, options)
 
     def map(
         self,
@@ -149,7 +149,7 @@ class Submitting:
                 self.submit(func, *row, key=one, resources=resources, actor=True, **kwargs)
                 for one, row in making
             ]
-        function = _plain(func)
+        function = plain(func)
         return [
             self._submit(one, function, row, kwargs, options)
             for one, row in zip(keys, rows, strict=True)
@@ -270,7 +270,7 @@ def _name_of(value: object, is_hashed: bool) -> str:
     return f"{type(value).__name__}-{tokenize(value) if is_hashed else uuid4().hex}"
 
 
-def _plain(func: Callable[..., Any]) -> Callable[..., Any]:
+def plain(func: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that a worker can call: one of coroutines is run to its end."""
     return partial(_run_coroutine, func) if inspect.iscoroutinefunction(func) else func
 

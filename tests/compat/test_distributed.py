@@ -265,7 +265,10 @@ def test_as_they_come(client, flags):
     assert [] == list(coming)
     failed = client.submit(fail, 1)
     pairs = list(ours.as_completed([quick[0], failed], with_results=True, raise_errors=False))
-    assert {1, "ZeroDivisionError('of 1')"} == {v if v == 1 else repr(v) for _, v in pairs}
+    came = dict(pairs)
+    kind, error, trace = came[failed]
+    assert (1, ZeroDivisionError) == (came[quick[0]], kind)
+    assert ("of 1", True) == (str(error), trace is error.__traceback__)
     with pytest.raises(ZeroDivisionError):
         list(ours.as_completed([failed], with_results=True))
     never = client.submit(hold, flags.path("never"))
@@ -346,13 +349,37 @@ def test_dask_gets_its_scheduler_back(client):
 # -- the cluster ---------------------------------------------------------------------------------
 
 
+def test_a_new_cluster_tells_of_all_its_workers(tmp_path):
+    """Who asks at once waits for the workers; an address needs no protocol."""
+    with ours.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1") as cluster:
+        with ours.Client(cluster) as client:
+            assert {"worker-0": 1, "worker-1": 1} == client.nthreads()
+        with ours.Client(cluster.scheduler_address.removeprefix("tcp://")) as client:
+            assert {"worker-0": 4, "worker-1": 4} == client.run(slowly, 3)
+    with ours.Client(n_workers=2, threads_per_worker=1) as client:
+        assert 2 == len(client.run(os.getpid))
+
+
+def test_mistakes_that_are_told(client, tmp_path):
+    """Of what programs get wrong, the error says what to do."""
+    future = client.submit(inc, 1)
+    with pytest.raises(TypeError, match="as a list"):
+        ours.wait(future, future)
+    with pytest.raises(TypeError, match="not the class"):
+        ours.Client(ours.LocalCluster)
+    broken = tmp_path / "broken.py"
+    broken.write_text("1 +")
+    with pytest.raises(SyntaxError):
+        client.upload_file(broken)
+
+
 @covers("Client.nthreads Client.ncores Client.wait_for_workers Client.write_scheduler_file")
 def test_what_there_is(client, tmp_path):
     """The feed tells of workers; another client finds the cluster by a file."""
     client.wait_for_workers(2, timeout="20s")
     names = {"worker-0": 1, "worker-1": 1}
     assert names == client.nthreads() == client.ncores()
-    assert {"worker-0": 1} == client.nthreads(["worker-0"])
+    assert {"worker-0": 1} == client.nthreads(["worker-0"]) == client.nthreads("worker-0")
     info = client.scheduler_info()
     assert (2, set(names)) == (info["n_workers"], set(info["workers"]))
     assert client.scheduler.address == info["address"]
@@ -478,7 +505,7 @@ def test_asyncio_is_never_blocked(client, flags):
     flags.set("go")
     pairs, value = asyncio.run(program())
     assert (7, 7) == (value, pairs[held])
-    assert isinstance(pairs[failed], ZeroDivisionError)
+    assert ZeroDivisionError is pairs[failed][0]
 
     def raised():
         async def taken():
@@ -598,8 +625,17 @@ def test_programs_and_tasks_share_locks_and_queues(client):
 class Counter:
     """Counts."""
 
+    number = 0
+
     def __init__(self, begin=0):
         self.number = begin
+
+    @property
+    def half(self):
+        """Return half of the number; only of an even one there is one."""
+        if self.number % 2:
+            raise ValueError(f"{self.number} is odd")
+        return self.number // 2
 
     def add(self, much):
         """Return the number after this was added."""
@@ -622,7 +658,13 @@ def test_actors_keep_their_state(client):
     assert 5 == called.result()
     assert 9 == client.submit(add_to, counter, 4).result()
     assert 9 == counter.number
-    assert "add" in dir(counter)
+    with pytest.raises(ValueError, match="9 is odd"):
+        _ = counter.half
+    assert {"add"} == {"add", "half", "number"} & set(dir(counter))
+    calls = [counter.add(1) for _ in range(3)]
+    assert {*zip(calls, (10, 11, 12), strict=True)} == set(
+        ours.as_completed(calls, with_results=True)
+    )
     others = client.gather(client.map(Counter, [1, 2], actors=True))
     assert [2, 3] == [one.add(1).result() for one in others]
     with pytest.raises(NotImplementedError, match="resources alone"):

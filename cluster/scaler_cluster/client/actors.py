@@ -239,7 +239,8 @@ def create(
     _check_arguments(args, kwargs)
     name = getattr(cls, "__qualname__", type(cls).__qualname__)[-LABEL_CHARS_MAX:]
     actor = f"{m.ACTOR}{name}:{uuid.uuid4().hex}"
-    methods = frozenset(one for one in dir(cls) if not one.startswith("_"))
+    public = [one for one in dir(cls) if not one.startswith("_")]
+    methods = frozenset(one for one in public if callable(getattr(cls, one, None)))
     cluster = session.address, session.connection.welcome.homes[0].disk
     handle = ActorHandle(actor, methods, cluster, session, told)
     session.submit(_Making(actor, cls), args, kwargs, replace(making, creates=actor))
