@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
@@ -42,7 +44,8 @@ class LocalCluster:
             can reach by :attr:`scheduler_address`.
         scheduler_port: Port to listen at; 0: any. Without a host, at loopback.
         dashboard_address: Anything but None or False: with a dashboard, see
-            :attr:`dashboard_link`. It chooses its own port.
+            :attr:`dashboard_link`. It chooses its own port. Without Bokeh there is a warning
+            in its place.
         memory_limit: Resident memory beyond which a worker's process is killed: bytes, text as
             "4GB", or a share of the machine's as 0.25; None, 0 and "auto": no limit.
         resources: What the tasks of each worker may use, as ``{"GPU": 1}``.
@@ -97,7 +100,7 @@ class LocalCluster:
             workers * threads,
             address,
             supervising=supervising,
-            dashboard=dashboard_address not in (None, False),
+            dashboard=dashboard_address not in (None, False) and _has_bokeh(),
         )
         self.name = name or f"{type(self).__name__}-{self._cluster.pid}"
         self.has_started = False
@@ -193,6 +196,17 @@ def _numbers(n_workers: int | None, threads: int | None) -> tuple[int, int]:
         return (cpus, 1) if threads is None else (max(cpus // threads, 1), threads)
     workers = arguments.whole("n_workers", n_workers, 0)
     return workers, threads or max(cpus // max(workers, 1), 1)
+
+
+def _has_bokeh() -> bool:
+    """Return whether a dashboard can be drawn; warn if not: it is asked for where nobody looks."""
+    is_there = find_spec("bokeh") is not None
+    if not is_there:
+        warnings.warn(
+            "there is no dashboard, as it needs bokeh: pip install 'scaler-exec[monitor]'",
+            stacklevel=3,
+        )
+    return is_there
 
 
 def _memory_limit(given: float | str | None) -> int:

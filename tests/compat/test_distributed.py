@@ -360,6 +360,16 @@ def test_a_new_cluster_tells_of_all_its_workers(tmp_path):
         assert 2 == len(client.run(os.getpid))
 
 
+def test_without_bokeh_there_is_no_dashboard(monkeypatch):
+    """A program that asks for one, as many do, runs all the same."""
+    monkeypatch.setattr("scaler_exec.distributed.cluster.find_spec", lambda name: None)
+    with (
+        pytest.warns(UserWarning, match="needs bokeh"),
+        ours.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":8787") as cluster,
+    ):
+        assert "" == cluster.dashboard_link
+
+
 def test_mistakes_that_are_told(client, tmp_path):
     """Of what programs get wrong, the error says what to do."""
     future = client.submit(inc, 1)

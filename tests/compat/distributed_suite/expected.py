@@ -9,7 +9,8 @@ OLDER = "it wants what Dask, pandas or distributed itself no longer do"
 REFUSED = "it calls what docs/distributed.md refuses"
 SPEED = "it wants tasks to be as fast as in threads"
 TEXT = "it wants the words of an error or of a repr"
-NOT_RUN = {ASYNC, INSIDE, OLDER, REFUSED, SPEED}
+THEIRS = "it fails with distributed as well, which says so"
+NOT_RUN = {ASYNC, INSIDE, OLDER, REFUSED, SPEED, THEIRS}
 """What cannot pass, whatever this client does. The others are run, and fail."""
 OWN_WORKERS = {"test_run_sync"}
 """Tests that want workers that stay: one that is stopped with what it runs leaves its place."""
@@ -31,6 +32,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "test_Future_release_sync": INSIDE,
         "test_annotations_compute_time": ASYNC,
         "test_async_with": ASYNC,
+        "test_auto_normalize_collection_sync": THEIRS,
         "test_bad_address": "it has no keys for another machine, and is told so",
         "test_broadcast": INSIDE,
         "test_client_async_before_loop_starts": ASYNC,
@@ -72,7 +74,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "test_client_executor": {
         "test_map": SPEED,
         "test_pure": "it wants equal calls of an executor to be one, with pure=True",
-        "test_retries": "it wants a task that failed to be tried by the other worker",
+        "test_retries": "it counts calls by worker, and wants each try in another one",
         "test_shutdown": "it wants shutdown(wait=False) to cancel what runs",
         "test_unsupported_arguments": TEXT,
         "test_workers": REFUSED,

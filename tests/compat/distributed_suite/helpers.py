@@ -83,7 +83,7 @@ async def asyncinc(x: Any, delay: float = 0.02) -> Any:
 
 
 class varying:  # noqa: N801
-    """Returns or raises one after another of these, by what this worker has called before."""
+    """Returns or raises one of these after another, whichever worker calls it."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items

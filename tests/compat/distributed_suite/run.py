@@ -61,7 +61,8 @@ def main() -> int:
             sys.executable, "-m", "pytest", "-c", str(HERE / "pytest.ini"), "--rootdir", place,
             *sys.argv[1:], place,
         ]  # fmt: skip
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, place])}
+        paths.append(place)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TMPDIR": place}
         return subprocess.run(command, cwd=place, env=environment, check=False).returncode
 
 
