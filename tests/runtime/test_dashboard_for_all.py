@@ -9,7 +9,7 @@ from operator import add
 import pytest
 
 from scaler_exec import Client, WorkerDiedError
-from scaler_monitoring.dashboard.settings import PATH
+from scaler_monitoring.dashboard.settings import COOKIE, PATH
 from scaler_monitoring.dashboard.template import LINKS
 from tests.runtime.browser import DESKTOP, PHONE, watched
 from tests.runtime.helpers import BOUND_S, standing_cluster
@@ -62,8 +62,7 @@ def page(standing, browser):
 def show(page, path, colours):
     """Let the tab show a page in these colours."""
     base = page.evaluate("location.origin")
-    port = base.rpartition(":")[2]
-    cookie = {"name": f"scaler_settings_{port}", "value": f"colours={colours}", "url": base}
+    cookie = {"name": COOKIE, "value": f"colours={colours}", "url": base}
     page.context.add_cookies([cookie])
     if path == WORKER:
         found = page.request.get(f"{base}/find?q=|").json()

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import socket
-import urllib.request
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -423,34 +422,14 @@ def test_answers_say_what_a_browser_may_not_do(door):
 
 def test_settings_are_kept_by_the_browser(door):
     """Settings come back as a cookie, and values that are no choice are passed over."""
-    mine, name = {"Cookie": door.cookie, "Content_Type": FORM}, f"scaler_settings_{door.port}"
+    mine = {"Cookie": door.cookie, "Content_Type": FORM}
     chosen = door.ask("/scaler/settings", "POST", "window=60&scale=log&colours=<x>", **mine)
 
     assert chosen.status == 302
     cookie = chosen.headers["Set-Cookie"].partition(";")[0]
-    assert cookie == f'{name}="window=60&scale=log&colours=system"'
+    assert cookie == 'scaler_settings="window=60&scale=log&colours=system"'
     page = door.ask("/scaler/settings", Cookie=f"{door.cookie}; {cookie}").body
     assert re.findall(r'value="(\w+)" checked', page) == ["60", "log", "system"]
     for wrong in ("window=1", "x" * 5000, '"%ff"'):
-        answer = door.ask("/scaler/settings", Cookie=f"{door.cookie}; {name}={wrong}")
+        answer = door.ask("/scaler/settings", Cookie=f"{door.cookie}; scaler_settings={wrong}")
         assert re.findall(r'value="(\w+)" checked', answer.body) == ["300", "linear", "system"]
-
-
-def test_dashboards_of_one_host_share_no_settings(door, shell):
-    """A browser sends its cookies to every port: each dashboard has its own token and settings."""
-    command = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0 --prefix /scaler")
-    ours = f"http://127.0.0.1:{door.port}/scaler/?token={ENCODED}"
-    links = ours, command.address("dashboard at ")
-    pages = [link.partition("?")[0] + "settings" for link in links]
-    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-
-    def chosen(page: str, body: bytes | None = None) -> list[str]:
-        with browser.open(page, body, BOUND_S) as answer:
-            return re.findall(r'value="(\w+)" checked', answer.read().decode())
-
-    for link in links:
-        browser.open(link, None, BOUND_S).close()
-    assert chosen(pages[0], b"window=60&scale=log&colours=dark") == ["60", "log", "dark"]
-    assert chosen(pages[1]) == ["300", "linear", "system"]
-    assert chosen(pages[1], b"window=600&scale=linear&colours=light") == ["600", "linear", "light"]
-    assert chosen(pages[0]) == ["60", "log", "dark"]

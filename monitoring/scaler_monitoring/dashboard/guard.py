@@ -48,7 +48,7 @@ class Guard:
 
     Args:
         token: Whoever has it may look.
-        port: Part of the names of cookies: the browser sends them to every port.
+        port: Part of the name of the cookie: the browser sends it to every port.
         prefix: Where the dashboard begins, as ``/scaler``.
         hosts: Names besides IP addresses and ``localhost`` by which a browser may call it.
         acting_token: Whoever has it may look, and act as an operator; None: nobody acts.
@@ -66,7 +66,6 @@ class Guard:
         self._token = token
         self._acting_token = acting_token
         self.cookie = f"scaler_dashboard_{port}"
-        self.settings_cookie = f"scaler_settings_{port}"
         self._prefix = prefix
         self._hosts = frozenset(host.lower() for host in hosts)
 

@@ -13,7 +13,7 @@ from bokeh.layouts import column
 from scaler_monitoring.dashboard import guard
 from scaler_monitoring.dashboard.address import Address
 from scaler_monitoring.dashboard.pace import BUSY_S, is_busy
-from scaler_monitoring.dashboard.settings import SCHEME_HEADER, settings_of
+from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, settings_of
 from scaler_monitoring.dashboard.slider import SPEEDS, Slider
 from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.tab_view import View
@@ -64,13 +64,12 @@ def open_page(
     prefix: str,
     interval_s: float,
     rows_max: int,
-    cookie: str,
 ) -> None:
-    """Make a page for a browser that has asked for it, with the settings of a cookie."""
+    """Make a page for a browser that has asked for it."""
     # Any: Bokeh's types leave out the request.
     context: Any = document.session_context
     request = context.request
-    settings = settings_of(request.cookies.get(cookie, ""))
+    settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
     # Outside of a frame it has become a cookie.
     token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")

@@ -20,7 +20,7 @@ from scaler_monitoring.dashboard.find import FindHandler
 from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
 from scaler_monitoring.dashboard.pages import PAGES
-from scaler_monitoring.dashboard.settings import SCHEME_HEADER, SettingsHandler
+from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, SettingsHandler
 from scaler_monitoring.dashboard.sign_in import SignIn
 
 if TYPE_CHECKING:
@@ -70,23 +70,15 @@ class Dashboard:
         tls: ssl.SSLContext | None = None,
         acting: Acting | None = None,
     ) -> None:
-        cookie = guard.settings_cookie
-
         def opener(kind: type[Page]) -> Callable[[Document], None]:
-            return lambda document: open_page(
-                document, kind, watch, prefix, interval_s, rows_max, cookie
-            )
+            return lambda document: open_page(document, kind, watch, prefix, interval_s, rows_max)
 
         applications: dict[str, Any] = {
             kind.path: Application(FunctionHandler(opener(kind))) for kind in PAGES
         }
         patterns: list[Any] = [
             (r"/find", FindHandler, {"watch": watch}),
-            (
-                r"/settings",
-                SettingsHandler,
-                {"prefix": prefix, "source": watch.source, "cookie": cookie},
-            ),
+            (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
             (speedscope_file.PATH, speedscope_file.SpeedscopeHandler, {"watch": watch}),
         ]
         if acting is not None:
@@ -103,7 +95,7 @@ class Dashboard:
             # The guard has looked at it: before Tornado 6.6, Bokeh would refuse its own pages.
             extra_websocket_origins=["*"],
             include_headers=[SCHEME_HEADER],
-            include_cookies=[cookie],
+            include_cookies=[COOKIE],
             websocket_max_message_size_bytes=MESSAGE_BYTES_MAX,
             unused_session_lifetime_milliseconds=UNUSED_MS,
             check_unused_sessions_milliseconds=UNUSED_MS,

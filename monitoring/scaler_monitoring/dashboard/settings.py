@@ -1,4 +1,4 @@
-"""What each user of a dashboard sets for themselves: kept in a cookie of their browser."""
+"""What each user of the dashboard sets for themselves: kept in a cookie of their browser."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from scaler_monitoring.theme import Theme
 
+COOKIE = "scaler_settings"
 COOKIE_DAYS = 365
 SCHEME_HEADER = "Sec-Ch-Prefers-Color-Scheme"
 """By which a browser says whether its user wants dark pages, if it was asked to; so Tornado spells
@@ -87,14 +88,13 @@ def _changed(settings: Settings, values: Mapping[str, str]) -> Settings:
 class SettingsHandler(RequestHandler):
     """Shows the settings as a form, and keeps what is chosen."""
 
-    def initialize(self, prefix: str, source: str, cookie: str) -> None:
+    def initialize(self, prefix: str, source: str) -> None:
         self._prefix = prefix
-        self._cookie = cookie
         self._source = source
 
     def get(self) -> None:
         """Answer with the form."""
-        settings = settings_of(self.get_cookie(self._cookie, "") or "")
+        settings = settings_of(self.get_cookie(COOKIE, "") or "")
         theme = settings.theme(self.request.headers.get(SCHEME_HEADER, ""))
         hrefs = self._links()
         page = template("settings.html").render(
@@ -108,9 +108,9 @@ class SettingsHandler(RequestHandler):
     def post(self) -> None:
         """Keep what was chosen, and show the form again."""
         given = {field.name: self.get_body_argument(field.name, "") for field in fields(Settings)}
-        chosen = _changed(settings_of(self.get_cookie(self._cookie, "") or ""), given)
+        chosen = _changed(settings_of(self.get_cookie(COOKIE, "") or ""), given)
         self.set_cookie(
-            self._cookie,
+            COOKIE,
             urlencode(asdict(chosen)),
             expires_days=COOKIE_DAYS,
             httponly=True,

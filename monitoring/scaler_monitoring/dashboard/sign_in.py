@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from tornado.web import RequestHandler
 
 from scaler_monitoring.dashboard import guard as guards
-from scaler_monitoring.dashboard.settings import SCHEME_HEADER, settings_of
+from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, settings_of
 from scaler_monitoring.dashboard.template import template
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SignIn(RequestHandler):
             self._ask(HTTPStatus.FORBIDDEN, WRONG)
 
     def _ask(self, status: HTTPStatus, reason: str) -> None:
-        settings = settings_of(self.get_cookie(self._guard.settings_cookie, "") or "")
+        settings = settings_of(self.get_cookie(COOKIE, "") or "")
         theme = settings.theme(self.request.headers.get(SCHEME_HEADER, ""))
         self.set_status(status)
         page = template("sign_in.html").render(
