@@ -20,6 +20,7 @@ from scaler_cluster.config.sections import (
     MetricsSettings,
     ProfileSettings,
     RecordSettings,
+    ReportSettings,
     SchedulerSettings,
     StorageSettings,
     TopSettings,
@@ -333,6 +334,7 @@ def settings() -> str:
         RecordSettings,
         LogsSettings,
         TraceSettings,
+        ReportSettings,
         ProfileSettings,
         WebSettings,
     ):

@@ -21,6 +21,7 @@ from bokeh.resources import Resources
 from jinja2 import Environment
 
 from scaler_cluster.errors import ConfigError
+from scaler_monitoring.comparison import compare
 from scaler_monitoring.figures import (
     STATES,
     axis_ms,
@@ -66,12 +67,13 @@ PARTS = {
 }
 
 
-def write(path: str, period: Period) -> None:
+def write(path: str, period: Period, base: tuple[str, Period] | None = None) -> None:
     """Write the page of a period of which there was a snapshot; what was at ``path`` is replaced.
 
-    Raises ConfigError if it cannot be written; then nothing has changed there.
+    With a ``base``, which has a name, the page says how the period differs from that. Raises
+    ConfigError if it cannot be written; then nothing has changed there.
     """
-    page = render(period)
+    page = render(period, base)
     with _draft(path) as draft:
         draft.write_text(page, encoding="utf-8", errors="replace")
         draft.replace(_target(path))
@@ -104,8 +106,8 @@ def _draft(path: str) -> Iterator[Path]:
             draft.unlink()
 
 
-def render(period: Period) -> str:
-    """Return the page of a period of which there was a snapshot."""
+def render(period: Period, base: tuple[str, Period] | None = None) -> str:
+    """Return the page of a period of which there was a snapshot, and how it differs from a base."""
     assert period.first is not None
     assert period.last is not None
     functions = period.functions()
@@ -131,6 +133,7 @@ def render(period: Period) -> str:
         about=_about(period.last),
         tiles=_tiles(period, efficiency),
         notes=list(_notes(period)),
+        comparison=_comparison(base, period) if base is not None else None,
         parts=_parts(efficiency),
         efficiency_notes=_efficiency_notes(efficiency),
         stream_about=_stream_about(period),
@@ -262,6 +265,18 @@ def _tiles(period: Period, efficiency: Efficiency) -> list[tuple[str, str]]:
         ("workers' memory at most", binary(period.rss_bytes_max or None)),
         ("objects at most", binary(period.objects_bytes_max)),
     ]
+
+
+def _comparison(base: tuple[str, Period], period: Period) -> dict[str, Any]:
+    name, before = base
+    totals, functions = compare(before, period)
+    left_out = len(functions) - FUNCTIONS_MAX
+    return {
+        "name": plain(name),
+        "totals": totals,
+        "functions": functions[:FUNCTIONS_MAX],
+        "note": f"And {whole(left_out)} functions that differ less." if left_out > 0 else "",
+    }
 
 
 def _rate(per_s: float) -> str:

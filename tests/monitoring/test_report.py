@@ -262,3 +262,14 @@ def test_a_profile_in_a_report_is_bounded():
     grown = len(render(sampled(stacks))) - len(render(sampled([(("g",), 1)])))
 
     assert 0 < grown < 2_000_000
+
+
+def test_a_base_is_compared_with():
+    """A page that has a base says how the period differs from it; its name may be anything."""
+    page = Elements(render(period(), (f"monday{HOSTILE}.rec", period("load"))))
+
+    text = page.text()
+    assert "Compared with monday" in text
+    assert "img" not in page.tags
+    assert re.search(r"tasks done 1,\d+ 1,\d+ same", text)
+    assert "Compared with" not in Elements(render(period())).text()

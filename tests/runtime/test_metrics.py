@@ -221,6 +221,9 @@ def test_commands_record_and_convert(cluster, shell):
     assert [one["name"] for one in events if one["name"].startswith("died: signal 9")]
     tracks = {one["tid"] for one in events if one["name"] == "thread_name"}
     assert {one["tid"] for one in work} <= tracks
+    reported = shell.run("scaler_report feed.rec")
+    assert (reported.end(), reported.out, reported.err) == (0, "feed.rec.html\n", "")
+    assert "KeyError" in (shell.directory / "feed.rec.html").read_text()
 
 
 def test_recording_ends_in_order(cluster, shell):

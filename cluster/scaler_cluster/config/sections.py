@@ -355,6 +355,21 @@ class TraceSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportSettings(Section):
+    """Of what makes a page of a recording."""
+
+    names: ClassVar[tuple[str, ...]] = ("report",)
+
+    file: str = option("a file that scaler_record wrote", FILE, is_positional=True)
+    output: str | None = option(
+        "the page to write (default: FILE.html)", FILE, default=None, is_positional=True
+    )
+    base: str | None = option(
+        "a recording of another run, with which to compare it", FILE, "-b", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WebSettings(Secured, Encrypted, Logging):
     """Of the monitor for browsers."""
 
@@ -449,6 +464,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RecordSettings,
     LogsSettings,
     TraceSettings,
+    ReportSettings,
     ProfileSettings,
     WebSettings,
 )
