@@ -28,6 +28,7 @@ from scaler_cluster.config.values import read_given_address
 from scaler_cluster.config.worker_settings import MEMORY_LIMIT_MIN
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
 from scaler_cluster.process.child import START_TIMEOUT_S
+from scaler_cluster.process.dashboard_link import widget
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_records import level_of
 from scaler_cluster.process.process import usable_cpus
@@ -355,6 +356,13 @@ class ScalerExecutor(Viewed, Executor):
             return f"<{name} not made>"
         workers = session.cluster.workers if session.cluster is not None else self._max_workers
         return f"<{name} {session.state}, workers={workers}, address={session.address}>"
+
+    def _repr_html_(self) -> str:
+        """Show the same in a notebook, and the dashboard, if there is one."""
+        session = self.__dict__.get("_session")
+        if session is None or not session.state == "open":
+            return widget(self, None)
+        return widget(self, session.dashboard_link)
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import arguments
 from scaler_cluster.config.sections import SchedulerSettings
 from scaler_cluster.config.worker_settings import ClusterSettings
+from scaler_cluster.process.dashboard_link import widget
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import PRIVATE, SchedulerOptions, SupervisorOptions
 from scaler_cluster.security.credentials import read_keys_argument
@@ -269,6 +270,13 @@ class SchedulerClusterCombo:
             return f"<{name} not made>"
         state = "running" if self._stop.alive else "shut down"
         return f"<{name} {state}, workers={cluster.workers}, address={cluster.address}>"
+
+    def _repr_html_(self) -> str:
+        """Show the same in a notebook, and the dashboard, if there is one."""
+        cluster = self.__dict__.get("_cluster")
+        if cluster is None or not self._stop.alive:
+            return widget(self, None)
+        return widget(self, cluster.dashboard_link)
 
     def __enter__(self) -> Self:
         """Return the cluster."""

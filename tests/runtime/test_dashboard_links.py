@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import socket
 import urllib.request
 from urllib.parse import urlsplit
@@ -47,6 +48,27 @@ def test_an_embedded_cluster_is_watched_by_a_socket_file(executor) -> None:
     """An embedded cluster is watched by a socket file, and has no dashboard unasked."""
     assert executor.monitor_address.startswith("ipc://")
     assert executor.dashboard_link is None
+
+
+def test_a_notebook_shows_what_something_is_and_its_dashboard() -> None:
+    """A cluster, an executor and a client are shown with their dashboard, as long as it is there."""
+    with (
+        SchedulerClusterCombo(1, dashboard=True) as cluster,
+        ScalerExecutor(address=cluster.get_address()) as executor,
+        Client(cluster.get_address()) as client,
+    ):
+        frame = f'<iframe src="{html.escape(str(cluster.dashboard_link))}"'
+        for one in (cluster, executor, client):
+            assert html.escape(repr(one)) in one._repr_html_()
+            assert frame in one._repr_html_()
+    for one in (cluster, executor, client):
+        assert one._repr_html_() == f"<p><code>{html.escape(repr(one))}</code></p>"
+
+
+def test_a_notebook_shows_a_cluster_without_a_dashboard(cluster, executor, client) -> None:
+    """What has no dashboard is shown as it is anywhere."""
+    for one in (cluster, executor, client):
+        assert one._repr_html_() == f"<p><code>{html.escape(repr(one))}</code></p>"
 
 
 def test_a_monitor_that_listens_everywhere_is_where_the_scheduler_is() -> None:

@@ -20,3 +20,11 @@ class DashboardLink(str):
             f'<iframe src="{link}" title="scaler" '
             f'style="width: 100%; height: {HEIGHT_PX}px; border: 1px solid #8888"></iframe>'
         )
+
+
+def widget(of: object, link: DashboardLink | None) -> str:
+    """Return HTML for the output of a notebook's cell: what a cluster is, and its dashboard."""
+    from html import escape  # as above
+
+    about = f"<p><code>{escape(repr(of))}</code></p>"
+    return about if link is None else about + link._repr_html_()
