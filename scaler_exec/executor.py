@@ -360,7 +360,7 @@ class ScalerExecutor(Viewed, Executor):
     def _repr_html_(self) -> str:
         """Show the same in a notebook, and the dashboard, if there is one."""
         session = self.__dict__.get("_session")
-        if session is None or not session.state == "open":
+        if session is None or session.state != "open":
             return widget(self, None)
         return widget(self, session.dashboard_link)
 
