@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from expected import (  # type: ignore[import-not-found]
     OWN_WORKERS,
 )
 
-from scaler_exec.distributed import Client, LocalCluster
+from scaler_exec.distributed import Client, LocalCluster, default_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,15 @@ def _cluster(request: pytest.FixtureRequest, _standing: LocalCluster) -> Iterato
             yield made
     else:
         yield _standing
+
+
+@pytest.fixture(autouse=True)
+def _no_default() -> Iterator[None]:
+    """Close what a test that failed has left: it would be the next one's default client."""
+    yield
+    with contextlib.suppress(ValueError):
+        while True:
+            default_client().close()
 
 
 @pytest.fixture
