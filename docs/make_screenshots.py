@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, FloatRect, Page
 
 log = logging.getLogger("market")
 
@@ -47,9 +47,10 @@ WARM_UP_S = 25.0
 DRAWN_S = 4.0
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
-FRAMES = 40
-FRAME_S = 0.4
-FILM_SIZE = (960, 600)
+FRAMES = 24
+FRAME_S = 0.6
+FILMED: FloatRect = {"x": 0, "y": 0, "width": 1440, "height": 630}
+FILM_SIZE = (960, 420)
 SEED = 6
 MANY = 200
 MIB = 1 << 20
@@ -202,8 +203,8 @@ class Camera:
         time.sleep(DRAWN_S)
         frames = []
         for _ in range(FRAMES):
-            frame = Image.open(io.BytesIO(page.screenshot()))
-            frames.append(frame.resize(FILM_SIZE).quantize(64, dither=Image.Dither.NONE))
+            frame = Image.open(io.BytesIO(page.screenshot(clip=FILMED)))
+            frames.append(frame.resize(FILM_SIZE).quantize(128, Image.Quantize.FASTOCTREE))
             time.sleep(FRAME_S)
         frames[0].save(
             IMAGES / f"{name}.gif", save_all=True, append_images=frames[1:],
