@@ -358,9 +358,10 @@ class ScalerExecutor(Viewed, Executor):
         return f"<{name} {session.state}, workers={workers}, address={session.address}>"
 
     def _repr_html_(self) -> str:
-        """Show the same in a notebook, and the dashboard, if there is one."""
+        """Show the same in a notebook, and the dashboard of its own cluster, if it has one."""
         session = self.__dict__.get("_session")
-        if session is None or session.state != "open":
+        # Notebooks are passed on: the link of a cluster that others run is not to be in them.
+        if session is None or session.cluster is None or session.state != "open":
             return widget(self, None)
         return widget(self, session.dashboard_link)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from os.path import realpath
 from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import guard
@@ -38,9 +38,8 @@ def _run(settings: ReportSettings) -> None:
         ) from None
     output = settings.output or f"{settings.file}.html"
     sources = [one for one in (settings.file, settings.base) if one is not None]
-    for source in sources:
-        if Path(output).exists() and Path(source).exists() and Path(output).samefile(source):
-            raise ConfigError(f"{output} is a recording itself: name another file")
+    if realpath(output) in map(realpath, sources):
+        raise ConfigError(f"{output} is a recording itself: name another file")
     try_path(output)
     period, *others = [_period_of(source) for source in sources]
     write(output, period, (settings.base or "", others[0]) if others else None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scaler_exec.distributed.cluster import LocalCluster
 
 START_S = 60.0
+"""How long the workers of a new LocalCluster are waited for, at most."""
 SILENCE_S = 15.0
 """A scheduler that publishes nothing for so long is not reached from here."""
 

@@ -51,23 +51,25 @@ def test_an_embedded_cluster_is_watched_by_a_socket_file(executor) -> None:
 
 
 def test_a_notebook_shows_what_something_is_and_its_dashboard() -> None:
-    """A cluster, an executor and a client are shown with their dashboard, as long as it is there."""
+    """A cluster, and an executor of its own, are shown with their dashboard while it is there."""
     with (
         SchedulerClusterCombo(1, dashboard=True) as cluster,
-        ScalerExecutor(address=cluster.get_address()) as executor,
-        Client(cluster.get_address()) as client,
+        ScalerExecutor(1, dashboard=True) as executor,
+        ScalerExecutor(address=cluster.get_address()) as guest,
     ):
-        frame = f'<iframe src="{html.escape(str(cluster.dashboard_link))}"'
-        for one in (cluster, executor, client):
+        for one in (cluster, executor):
             assert html.escape(repr(one)) in one._repr_html_()
-            assert frame in one._repr_html_()
-    for one in (cluster, executor, client):
+            assert f'<iframe src="{html.escape(str(one.dashboard_link))}"' in one._repr_html_()
+        # A notebook that is passed on has no link to what others run.
+        assert guest.dashboard_link is not None
+        assert guest._repr_html_() == f"<p><code>{html.escape(repr(guest))}</code></p>"
+    for one in (cluster, executor):
         assert one._repr_html_() == f"<p><code>{html.escape(repr(one))}</code></p>"
 
 
-def test_a_notebook_shows_a_cluster_without_a_dashboard(cluster, executor, client) -> None:
+def test_a_notebook_shows_a_cluster_without_a_dashboard(cluster, executor) -> None:
     """What has no dashboard is shown as it is anywhere."""
-    for one in (cluster, executor, client):
+    for one in (cluster, executor):
         assert one._repr_html_() == f"<p><code>{html.escape(repr(one))}</code></p>"
 
 

@@ -10,7 +10,6 @@ from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.client.session import Session
 from scaler_cluster.client.views import Viewed
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.process.dashboard_link import widget
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -155,13 +154,6 @@ class ConnectedClient(Viewed):
         session = self.__dict__.get("_session")
         state = "not connected yet" if session is None else session.state
         return f"<{type(self).__name__} {state}, address={self.__dict__.get('_address')}>"
-
-    def _repr_html_(self) -> str:
-        """Show the same in a notebook, and the dashboard, if there is one."""
-        session = self.__dict__.get("_session")
-        if session is None or session.state != "open":
-            return widget(self, None)
-        return widget(self, session.dashboard_link)
 
     def __reduce__(self) -> Any:
         """Become a client of the same cluster, where it is unpickled."""

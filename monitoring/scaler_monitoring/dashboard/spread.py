@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bokeh.core.properties import value
 from bokeh.models.tools import HoverTool
 
-from scaler_monitoring.dashboard.timeline import (
-    LABEL_CHARS_MAX,
-    MARGIN,
-    Timeline,
-    memory_curves,
-    rows_of,
-)
-from scaler_monitoring.figures import UNITS, curves
+from scaler_monitoring.dashboard.timeline import LABEL_CHARS_MAX, Timeline, curves_of, rows_of
+from scaler_monitoring.figures import UNITS
 from scaler_monitoring.texts import short
 from scaler_monitoring.theme import SERIES
 
@@ -55,13 +49,7 @@ class Spread:
         """What curves are called; none: there is a band."""
         source = self._timeline.source
         series = {name: name for name in (*self._lines, "median")}
-        options: dict[str, Any] = {"margin": MARGIN}
-        if x_range is not None:
-            options["x_range"] = x_range
-        if unit == "bytes":
-            self.root = memory_curves(source, series, view, **options)
-        else:
-            self.root = curves(source, series, unit, view.theme, SERIES, **options)
+        self.root = curves_of(source, series, unit, view, x_range)
         self.root.varea(
             "time", "least", "most", source=source, fill_color=SERIES[FEW], fill_alpha=0.3,
             legend_label="least to most",

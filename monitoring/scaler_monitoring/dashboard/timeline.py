@@ -102,6 +102,22 @@ class Timeline:
         self._last = new[-1].clock if new else -inf
 
 
+def curves_of(
+    source: ColumnDataSource,
+    series: Mapping[str, str],
+    unit: str,
+    view: View,
+    x_range: Range | None = None,
+) -> figure:
+    """Return curves in a unit; they move with another figure if they have its ``x_range``."""
+    options: dict[str, Any] = {"margin": MARGIN}
+    if x_range is not None:
+        options["x_range"] = x_range
+    if unit == "bytes":
+        return memory_curves(source, series, view, **options)
+    return curves(source, series, unit, view.theme, SERIES, **options)
+
+
 def memory_curves(
     source: ColumnDataSource, series: Mapping[str, str], view: View, **options: Any
 ) -> figure:
@@ -138,13 +154,7 @@ class Largest:
         self._places: list[bytes | None] = [None] * LINES
         self._names: list[str] = []
         series = {name: name for name in self._fields}
-        options: dict[str, Any] = {"margin": MARGIN}
-        if x_range is not None:
-            options["x_range"] = x_range
-        if unit == "bytes":
-            self.root = memory_curves(self._timeline.source, series, view, **options)
-        else:
-            self.root = curves(self._timeline.source, series, unit, view.theme, SERIES, **options)
+        self.root = curves_of(self._timeline.source, series, unit, view, x_range)
         self.root.legend.ncols = LEGEND_COLUMNS
         self._items: list[Any] = list(self.root.legend[0].items)
         self._hover = next(tool for tool in self.root.tools if isinstance(tool, HoverTool))
