@@ -24,6 +24,7 @@ from scaler_monitoring.work import work_of
 
 if TYPE_CHECKING:
     from scaler_cluster.wire.feed_codec import Message
+    from scaler_monitoring.past import Earlier
     from scaler_monitoring.work import Work
 
 WINDOW_S = 1800.0
@@ -212,6 +213,18 @@ class Model:
         if self._follower is not None:
             self._follower.heard(message.clock, isinstance(message, feed.Snapshot))
         self._forget(message.clock - self.window_s)
+
+    def earlier(self) -> Earlier | None:
+        """Return what is to be known of schedulers before the one that speaks; None: of none.
+
+        A model that is told it, by :meth:`begin_after`, can do without what this one heard of them.
+        """
+        return self._past.earlier(self.restarts, self.run) if self.restarts else None
+
+    def begin_after(self, earlier: Earlier) -> None:
+        """Go on after schedulers of which only that is known; nothing was taken in as yet."""
+        self.run, self.restarts = earlier.counted.run, earlier.restarts
+        self._past.close(earlier.counted, earlier.shift_s)
 
     def _compare(self, clock: float, now: float) -> None:
         """Note how long a message took, beside the quickest one."""

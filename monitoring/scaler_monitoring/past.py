@@ -31,6 +31,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """What there was to be known of earlier schedulers, for one who has heard none of them."""
+
+    restarts: int
+    """How often another one took the place of the one before."""
+    shift_s: float
+    """What makes of a moment of the last one's clock one of the first one's."""
+    counted: feed.Snapshot
+    """What was counted before the last one; ``run`` is the name of that one."""
+
+
 @dataclass
 class Past:
     """What was before the scheduler that speaks."""
@@ -66,6 +78,18 @@ class Past:
             *((feed.WorkerJoined, row.worker) for row in last.workers),
             *((feed.ClientJoined, row.session) for row in last.clients),
         }
+
+    def earlier(self, restarts: int, run: str) -> Earlier:
+        """Return what makes another Past one like this, if it is told it by :meth:`close`."""
+        given = [feed.Worker(worker=worker, given=count) for worker, count in self._given.items()]
+        counted = replace(
+            self._sums,
+            run=run,
+            functions=list(self._functions.values()),
+            clients=list(self._clients.values()),
+            workers=given,
+        )
+        return Earlier(restarts, self._shift_s, counted)
 
     def continued(
         self, message: feed.Snapshot | feed.Events | feed.Samples

@@ -3,22 +3,27 @@
 A recording is a sequence of msgpack values: a map that says what it is, then for each message a
 list of when it arrived, its topic and its compressed body, as :mod:`scaler_cluster.wire.feed_codec`
 has them. Each stands for itself: a file that was cut off says all that it had been told.
+
+A long one is a directory of parts, each a recording by itself: :mod:`scaler_monitoring.history`.
 """
 
 from __future__ import annotations
 
+import os
 import zlib
 from contextlib import suppress
-from dataclasses import replace
-from math import isfinite
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgpack
 
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.ids import SNAPSHOT
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode, encode
+from scaler_monitoring.past import Earlier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,14 +38,29 @@ LOGS_BYTES_MAX = 1 << 28
 NO_ROOM = "no further lines are recorded: what tasks printed fills 256 MiB of this recording"
 NAME, VERSION = "scaler-exec feed", 1
 READ_BYTES = 1 << 20
+SUFFIX = ".rec"
+"""Of the parts of a recording; what stands before it is when each began, in ms since 1970."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a recording."""
+
+    path: str
+    began: float = -inf
+    """When its first message had arrived, in seconds since 1970; -inf: it is all that there is."""
 
 
 class Recorder:
-    """Writes messages to a file, which begins anew; raises ConfigError if it cannot be written."""
+    """Writes messages to a file, which begins anew; raises ConfigError if it cannot be written.
 
-    def __init__(self, path: str) -> None:
+    A part of a longer recording has at its head what schedulers before had counted, ``earlier``.
+    """
+
+    def __init__(self, path: str, earlier: Earlier | None = None, *, goes_on: bool = False) -> None:
+        """Begin a file; or else, one that ``goes_on`` is whole up to its end."""
         try:
-            self._file = Path(path).open("wb")  # noqa: SIM115
+            self._file = Path(path).open("ab" if goes_on else "wb")  # noqa: SIM115
         except OSError as error:
             raise _unusable("write", path, error) from None
         self._path = path
@@ -48,7 +68,18 @@ class Recorder:
         """Written of what tasks print."""
         self._are_logs_full = False
         """The recording says that there are no more of them."""
-        self._write({"recording": NAME, "version": VERSION})
+        if goes_on:
+            return
+        head: dict[str, Any] = {"recording": NAME, "version": VERSION}
+        if earlier is not None:
+            counted = zlib.compress(encode(earlier.counted)[1])
+            head["earlier"] = [earlier.restarts, earlier.shift_s, counted]
+        self._write(head)
+
+    @property
+    def nbytes(self) -> int:
+        """How long the file is."""
+        return self._file.tell()
 
     def apply(self, message: Message, now: float) -> None:
         """Write a message that arrived at this moment, as :meth:`Model.apply` is told of it.
@@ -95,40 +126,36 @@ class Recorder:
         self.close()
 
 
-def read(path: str, skipped: int = 0) -> Iterator[tuple[float, Message]]:
-    """Yield the messages of a recording, each after the moment in which it arrived.
+def parts_of(path: str) -> list[Part]:
+    """Return the files of a recording, in their order; raises ConfigError if there are none."""
+    if not Path(path).is_dir():
+        return [Part(path)]
+    names = sorted(one.name for one in Path(path).glob("*" + SUFFIX) if one.stem.isdigit())
+    if not names:
+        raise ConfigError(f"{path} is a directory without a recording")
+    return [Part(str(Path(path) / name), int(name[: -len(SUFFIX)]) / 1000) for name in names]
 
-    So many at its beginning are ``skipped``: nobody looks at what they say.
+
+def read(path: str) -> Iterator[tuple[float, Message]]:
+    """Yield the messages of a recording, each after the moment in which it arrived.
 
     These are seconds of a clock of whoever recorded: given to :meth:`Model.apply`, they make the
     model that was there then. A recording that was cut off ends with its last whole message.
     Raises ConfigError if it is none, or damaged, or RemoteProtocolError if it is of a feed of
     another version.
     """
-    try:
-        file = Path(path).open("rb")  # noqa: SIM115
-    except OSError as error:
-        raise _unusable("read", path, error) from None
-    with file:
-        # What is damaged may claim to be of any size.
-        values = iter(
-            msgpack.Unpacker(
-                file,
-                read_size=READ_BYTES,
-                max_buffer_size=FEED_BYTES_MAX,
-                max_array_len=3,
-                max_map_len=2,
-                max_ext_len=0,
-            )
-        )
-        head = _next(values, path)
-        if type(head) is not dict or head.get("recording") != NAME:
-            raise ConfigError(f"{path} is no recording of a feed")
-        if head.get("version") != VERSION:
-            raise ConfigError(f"{path} was recorded by another version of scaler-exec")
-        for _ in range(skipped):
-            _next(values, path)
-        while (value := _next(values, path)) is not None:
+    for part in parts_of(path):
+        for _, arrived_at, message in messages(part.path):
+            yield arrived_at, message
+
+
+def messages(path: str, offset: int = 0) -> Iterator[tuple[int, float, Message]]:
+    """Yield the messages of one file, from an offset on, each after that of what follows it."""
+    with _open(path) as file:
+        values = _values(file, path, offset)
+        if not offset:
+            _check(next(values, (0, None))[1], path)
+        for end, value in values:
             try:
                 now, topic, body = value
                 if not isfinite(now):
@@ -136,17 +163,77 @@ def read(path: str, skipped: int = 0) -> Iterator[tuple[float, Message]]:
                 message = decode([topic, _decompress(body)])
             except (TypeError, ValueError, zlib.error) as error:
                 raise _damaged(path) from error
-            yield now, message
+            yield end, now, message
 
 
-def _next(values: Iterator[Any], path: str) -> Any:
-    """Return the next value; None: there is no other whole one."""
+def earlier_of(path: str) -> Earlier | None:
+    """Return what schedulers had counted before those of one file; None: there were none."""
+    with _open(path) as file:
+        head = next(_values(file, path), (0, None))[1]
+        told = _check(head, path).get("earlier")
+        if told is None:
+            return None
+        try:
+            restarts, shift_s, counted = told
+            snapshot = decode([SNAPSHOT, _decompress(counted)])
+        except (TypeError, ValueError, zlib.error) as error:
+            raise _damaged(path) from error
+        if type(restarts) is not int or type(shift_s) is not float:
+            raise _damaged(path)
+        assert isinstance(snapshot, feed.Snapshot)
+        return Earlier(restarts, shift_s, snapshot)
+
+
+def cut_off(path: str) -> float | None:
+    """Let a file end with its last whole message; return when that had arrived, -inf if none had.
+
+    None: the file has not even a head.
+    """
+    whole, arrived_at = 0, None
+    with _open(path) as file:
+        for end, value in _values(file, path):
+            whole, arrived_at = end, value[0] if arrived_at is not None else -inf
     try:
-        return next(values, None)
+        os.truncate(path, whole)
+    except OSError as error:
+        raise _unusable("write", path, error) from None
+    return arrived_at
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise _unusable("read", path, error) from None
+
+
+def _values(file: BinaryIO, path: str, offset: int = 0) -> Iterator[tuple[int, Any]]:
+    """Yield all whole values of a file from an offset on, each after that of what follows it."""
+    # What is damaged may claim to be of any size.
+    values = msgpack.Unpacker(
+        file,
+        read_size=READ_BYTES,
+        max_buffer_size=FEED_BYTES_MAX,
+        max_array_len=3,
+        max_map_len=3,
+        max_ext_len=0,
+    )
+    try:
+        file.seek(offset)
+        for value in values:
+            yield offset + values.tell(), value
     except OSError as error:
         raise _unusable("read", path, error) from None
     except (ValueError, msgpack.UnpackException) as error:
         raise _damaged(path) from error
+
+
+def _check(head: Any, path: str) -> dict[str, Any]:
+    if type(head) is not dict or head.get("recording") != NAME:
+        raise ConfigError(f"{path} is no recording of a feed")
+    if head.get("version") != VERSION:
+        raise ConfigError(f"{path} was recorded by another version of scaler-exec")
+    return head
 
 
 def _decompress(body: bytes) -> bytes:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.ids import EVENTS, PROFILE, SNAPSHOT
 from scaler_cluster.process.log_config import set_up_logging
+from scaler_cluster.process.monitor_config import ReportProcessConfig
 from scaler_cluster.process.process import LIFELINE_FD, Ready, read_config, say_error, say_ready
-from scaler_cluster.process.process_config import ReportProcessConfig
 from scaler_cluster.wire import feed
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.period import Period

@@ -2,11 +2,13 @@
 
 A model cannot go back: it keeps what it was told. So copies of it are kept from time to time, and
 from the last one before the moment that is wanted, it goes on with what the file has. Copies are in
-memory alone, and share what never changes.
+memory alone, and share what never changes. A recording of several files needs none at first: in
+each of them a model may begin, and knows all that it would have known once its window has passed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,13 +17,15 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.activity import Activity
-from scaler_monitoring.model import Model
-from scaler_monitoring.recording import read
+from scaler_monitoring.history import parts_since
+from scaler_monitoring.model import WINDOW_S, Model
+from scaler_monitoring.recording import earlier_of, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from scaler_cluster.wire.feed_codec import Message
+    from scaler_monitoring.recording import Part
 
 SPACING_S = 20.0
 """So far apart copies are at first. If there are too many, each second one goes."""
@@ -38,16 +42,24 @@ class Scene:
 
     model: Model
     activity: Activity
-    count: int = 0
-    """How many messages of the recording were taken in."""
+    part: Part
+    """The file that it goes on with."""
+    whole_from: float
+    """From this moment on, it knows what one knew who had listened for longer."""
+    offset: int = 0
+    """Where the next message begins in the file."""
     arrived_at: float = -inf
-    """When the last of these had arrived."""
+    """When the last message had arrived."""
 
-    def apply(self, arrived_at: float, message: Message) -> None:
-        """Take the next message in."""
-        self.model.apply(message, arrived_at)
-        self.count += 1
-        self.arrived_at = arrived_at
+    @classmethod
+    def at_the_beginning_of(cls, part: Part, whole_from: float) -> Scene:
+        """Return what was known as a file began."""
+        activity = Activity()
+        model = Model(follower=activity)
+        earlier = earlier_of(part.path)
+        if earlier is not None:
+            model.begin_after(earlier)
+        return cls(model, activity, part, whole_from, arrived_at=part.began)
 
     def copy(self) -> Scene:
         """Return another one, which goes its own way from here."""
@@ -69,11 +81,6 @@ class Scene:
         return deepcopy(self, {id(one): one for one in still})
 
 
-def _first_scene() -> Scene:
-    activity = Activity()
-    return Scene(Model(follower=activity), activity)
-
-
 @dataclass
 class _Copies:
     """Scenes from time to time, in their order, never more than there is room for."""
@@ -82,67 +89,137 @@ class _Copies:
     _spacing_s: float = SPACING_S
 
     def offer(self, scene: Scene) -> None:
-        """Keep a copy of it, if the last one is long ago."""
-        if self.kept and scene.arrived_at - self.kept[-1].arrived_at < self._spacing_s:
-            return
-        self.kept.append(scene.copy())
+        """Keep a copy of it, if there is none of about that moment."""
+        place = self._place(scene.arrived_at)
+        for other in self.kept[max(place - 1, 0) : place + 1]:
+            if abs(scene.arrived_at - other.arrived_at) < self._spacing_s:
+                return
+        self.kept.insert(place, scene.copy())
         while len(self.kept) > COPIES_MAX or (
             len(self.kept) > 2 and sum(one.activity.tracks for one in self.kept) > TRACKS_MAX
         ):
             del self.kept[1::2]
             self._spacing_s *= 2
 
-    def before(self, moment: float) -> Scene:
-        """Return the last one that is not after this moment."""
-        return next(one for one in reversed(self.kept) if one.arrived_at <= moment)
+    def before(self, moment: float) -> Iterator[Scene]:
+        """Yield those that are not after this moment, the last one first."""
+        return reversed(self.kept[: self._place(moment)])
+
+    def _place(self, moment: float) -> int:
+        return bisect([one.arrived_at for one in self.kept], moment)
 
 
 class Tape:
-    """A recording, of which one moment is shown: at first its end.
+    """A recording, of which one moment is shown.
 
-    Moments are seconds since its first snapshot. Raises as :func:`read` does.
+    Moments of a single file are seconds since its first snapshot, and its end is shown at first.
+    Those of a recording in parts are seconds since 1970. If it is still written, ``ended`` returns
+    when its last message had arrived, and nothing is shown at first. Raises as :func:`read` does.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.scene = _first_scene()
-        """What is shown, or is on its way to what was asked for."""
-        self._messages: Iterator[tuple[float, Message]] = iter(())
+    def __init__(self, parts: Sequence[Part], ended: Callable[[], float] | None = None) -> None:
+        self._parts = parts
+        self._ended = ended
+        self.scene: Scene | None = None
+        """What is shown, or is on its way to what was asked for; None: nothing was, as yet."""
+        self._messages: Iterator[tuple[Part, int, float, Message]] = iter(())
         """What comes after it."""
-        self._ahead: tuple[float, Message] | None = None
+        self._ahead: tuple[Part, int, float, Message] | None = None
         """The next of these, if it was read already."""
         self._copies = _Copies()
-        self.began_at: float | None = None
-        """When the first snapshot had arrived; None: there is none, so there is one moment only."""
-        self.began_time = 0.0
+        self.is_growing = ended is not None
+        """It is still written."""
+        self.is_in_parts = ended is not None or parts[0].began > -inf
+        self._zero: float | None = 0.0 if self.is_in_parts else None
+        """The moment 0, as messages tell when they arrived; None: there is one moment only."""
+        self._zero_time = 0.0
         """The same in seconds since 1970."""
-        for arrived_at, message in read(path):
-            self.scene.apply(arrived_at, message)
-            if self.began_at is None and isinstance(message, feed.Snapshot):
-                self.began_at, self.began_time = arrived_at, message.time
-            if self.began_at is not None:
-                self._copies.offer(self.scene)
-        length_s = self.scene.arrived_at - self.began_at if self.began_at is not None else 0.0
-        self.length_s = max(ceil(length_s * 10), 0) / 10
+        self._end = -inf
+        """When the last message of one that is not written any more had arrived."""
+        if ended is None:
+            self._start(self._nearest(inf))
+            self._go_on(inf, lambda: False)
+            assert self.scene is not None
+            self._end = self.scene.arrived_at
+
+    @property
+    def first(self) -> float:
+        """The first moment."""
+        return self._parts[0].began if self.is_in_parts and self._parts else 0.0
+
+    @property
+    def last(self) -> float:
         """The last moment."""
+        if self._zero is None:
+            return 0.0
+        end = self._end if self._ended is None else self._ended()
+        return max(ceil((end - self._zero) * 10) / 10, self.first)
+
+    def time_of(self, moment: float) -> float:
+        """Return when a moment was, in seconds since 1970."""
+        return self._zero_time + moment
+
+    def arrival_of(self, moment: float) -> float:
+        """Return a moment as messages tell when they arrived."""
+        return (self._zero or 0.0) + moment
 
     def go(self, moment: float, is_over: Callable[[], bool]) -> bool:
-        """Go to a moment, 0 at least; return True once it is there, False if it ``is_over`` before.
+        """Go to a moment; return True once it is there, False if it ``is_over`` before.
 
         Then the next call goes on from there, to the same moment or to another one. Raises as
         :func:`read` does, if the file is not what it was.
         """
-        if self.began_at is None:
+        if self._zero is None or not self._parts:
             return True
-        until = self.began_at + moment
-        copy, scene = self._copies.before(until), self.scene
-        if scene.arrived_at > until or copy.arrived_at - scene.arrived_at > JUMP_S:
-            self.scene = scene = copy.copy()
-            self._messages, self._ahead = read(self._path, scene.count), None
+        until = self._zero + moment
+        nearest = self._nearest(until)
+        # More may have been written since.
+        if nearest is not self.scene or self._ahead is None:
+            self._start(nearest)
+        return self._go_on(until, is_over)
+
+    def _nearest(self, until: float) -> Scene:
+        """Return from where it is quickest to a moment, if it is to be whole there."""
+        scene = self.scene if self.scene is not None and self._leads_to(self.scene, until) else None
+        copies = self._copies.before(until)
+        copy = next((one for one in copies if self._leads_to(one, until)), None)
+        found = scene
+        if copy is not None and (scene is None or copy.arrived_at - scene.arrived_at > JUMP_S):
+            found = copy
+        part = parts_since(self._parts, until - WINDOW_S)[0]
+        if found is None or found.arrived_at < part.began:
+            is_oldest = part is self._parts[0]
+            return Scene.at_the_beginning_of(part, -inf if is_oldest else part.began + WINDOW_S)
+        return found if found is scene else found.copy()
+
+    def _leads_to(self, scene: Scene, until: float) -> bool:
+        return scene.arrived_at <= until >= scene.whole_from and scene.part in self._parts
+
+    def _start(self, scene: Scene) -> None:
+        """Go on from what was known at another moment."""
+        self.scene = scene
+        self._messages, self._ahead = self._after(scene), None
+
+    def _after(self, scene: Scene) -> Iterator[tuple[Part, int, float, Message]]:
+        """Yield what comes after a scene, each with its file and where it goes on there."""
+        offset = scene.offset
+        for part in [one for one in self._parts if one.began >= scene.part.began]:
+            for end, arrived_at, message in messages(part.path, offset):
+                yield part, end, arrived_at, message
+            offset = 0
+
+    def _go_on(self, until: float, is_over: Callable[[], bool]) -> bool:
+        scene = self.scene
+        assert scene is not None
         while not is_over():
             self._ahead = self._ahead or next(self._messages, None)
-            if self._ahead is None or self._ahead[0] > until:
+            if self._ahead is None or self._ahead[2] > until:
                 return True
-            scene.apply(*self._ahead)
+            scene.part, scene.offset, scene.arrived_at, message = self._ahead
             self._ahead = None
+            scene.model.apply(message, scene.arrived_at)
+            if self._zero is None and isinstance(message, feed.Snapshot):
+                self._zero, self._zero_time = scene.arrived_at, message.time
+            if self._zero is not None:
+                self._copies.offer(scene)
         return False

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import WebSettings
 from scaler_cluster.process.dashboard_listener import DashboardListener
+from scaler_cluster.process.monitor_config import DashboardProcessConfig
 from scaler_cluster.process.process import lifeline_of_signals
-from scaler_cluster.process.process_config import DashboardProcessConfig
 from scaler_monitoring.dashboard.process import serve
 
 if TYPE_CHECKING:

@@ -40,6 +40,11 @@ def path(tmp_path):
     return name
 
 
+def tab(watch, address):
+    """Return what one tab shows."""
+    return View(watch, LIGHT, Settings(), links(""), 1000, address)
+
+
 async def until(condition):
     """Give others their turns until this holds."""
 
@@ -62,7 +67,7 @@ def test_others_have_their_turns_while_it_moves(path, monkeypatch):
     monkeypatch.setattr(watch_module, "SLICE_S", 0.0)
 
     async def run():
-        replay = Replay(path)
+        replay = Replay.of(path)
         assert not replay.is_moving
         before = replay.model
         replay.go(7.0)
@@ -86,7 +91,7 @@ def test_it_is_played_to_its_end(path, monkeypatch):
     monkeypatch.setattr(watch_module, "TICK_S", 0.1)
 
     async def run():
-        replay = Replay(path)
+        replay = Replay.of(path)
         replay.go(15.0, 10)
         await comes(replay, 15.0)
         await comes(replay, 16.0)
@@ -106,20 +111,20 @@ def test_moments_that_are_none(path):
     """Beyond an end it is the end; what is no number in an address is not looked at."""
 
     async def run():
-        replay = Replay(path)
+        replay = Replay.of(path)
         replay.go(1e300)
         await comes(replay, 20.0)
         replay.go(-5.0)
         await comes(replay, 0.0)
         for text in ("nan", "inf", "x", ""):
             address = Address(f"at={text}&sort=took")
-            slider = Slider(replay, address)
+            slider = Slider(tab(replay, address), replay)
             assert slider.has_come()
             assert (address.get("at"), address.get("sort")) == ("0.0", "took")
-        for tags in ([1.0], [5.0, 7, 1], [5.0, "x", 1], ["nan", 0, 2], [None, 0, 3]):
-            slider.root.tags = tags
+        for tags in ([1.0], [5.0, 7, 1], [5.0, "x", 1], ["nan", 0, 2], [None, 0, 3], ["now", 0, 4]):
+            slider.root.tags = [*tags, 0.0, 20.0]
             assert replay.wanted == 0.0
-        Slider(replay, Address("at=5.5"))
+        Slider(tab(replay, Address("at=5.5")), replay)
         await comes(replay, 5.5)
         replay.close()
 
@@ -130,22 +135,25 @@ def test_a_tab_says_what_it_heard_last(path):
     """What a browser wanted is answered with its number: it ignores what was said before."""
 
     async def run():
-        replay = Replay(path)
-        slider, other = Slider(replay, Address()), Slider(replay, Address())
+        replay = Replay.of(path)
+        slider, other = (Slider(tab(replay, Address()), replay) for _ in range(2))
         assert slider.has_come()
         assert not slider.has_come()
-        slider.root.tags = [4.0, 0, 1]
+        slider.root.tags = [4.0, 0, 1, 0.0, 20.0]
         assert not slider.has_come()
         await comes(replay, 4.0)
         assert slider.has_come()
         assert other.has_come()
-        assert (slider.root.tags, other.root.tags) == ([4.0, 0, 1], [4.0, 0, 0])
+        assert (slider.root.tags, other.root.tags) == (
+            [4.0, 0, 1, 0.0, 20.0],
+            [4.0, 0, 0, 0.0, 20.0],
+        )
         # Pause, in a tab that does not know yet how far it is.
         replay.go(9.0, 1)
-        slider.root.tags = [None, 0, 2]
+        slider.root.tags = [None, 0, 2, 0.0, 20.0]
         await comes(replay, 9.0)
         assert slider.has_come()
-        assert slider.root.tags == [9.0, 0, 2]
+        assert slider.root.tags == [9.0, 0, 2, 0.0, 20.0]
         replay.close()
 
     asyncio.run(run())
@@ -155,7 +163,7 @@ def test_a_file_that_is_gone_ends_it(path, tmp_path):
     """If the recording cannot be read any more, whoever listens to it is told."""
 
     async def run():
-        replay = Replay(path)
+        replay = Replay.of(path)
         end = asyncio.get_running_loop().create_future()
         replay.listen(end)
         (tmp_path / "x.rec").unlink()
@@ -175,7 +183,7 @@ def test_a_silent_scheduler_is_told_of_its_moment(tmp_path):
             recorder.apply(f.Snapshot("run", n + 1, clock=1.0 + n, time=1e9 + n), 50.0 + n)
 
     async def run():
-        replay = Replay(name)
+        replay = Replay.of(name)
         assert not replay.model.is_stale(replay.now)
         replay.go(40.0)
         await until(lambda: not replay.is_moving)

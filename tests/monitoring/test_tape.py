@@ -18,7 +18,7 @@ from scaler_cluster.wire import feed as f
 from scaler_monitoring import tape as tape_module
 from scaler_monitoring.activity import Activity
 from scaler_monitoring.model import DETAILS_MAX, Model
-from scaler_monitoring.recording import Recorder
+from scaler_monitoring.recording import Recorder, parts_of
 from scaler_monitoring.tape import Tape
 
 STEP_S = 7.0
@@ -96,12 +96,18 @@ def recorded(path, kinds):
     return told
 
 
+def shown(tape):
+    """Return the model of what a tape shows, and the activity."""
+    assert tape.scene is not None
+    return tape.scene.model, tape.scene.activity
+
+
 def goes(tape, moment):
     """Go to a moment, with a pause after each message; return what is there."""
     calls = iter(range(1_000_000))
     while not tape.go(moment, lambda: next(calls) % 2 == 1):
         pass
-    return plain((tape.scene.model, tape.scene.activity))
+    return plain(shown(tape))
 
 
 @given(
@@ -115,11 +121,11 @@ def test_any_moment_is_as_it_was_live(kinds, moments, copies_max):
         patch.setattr(tape_module, "COPIES_MAX", copies_max)
         path = Path(directory) / "x.rec"
         told = recorded(path, kinds)
-        tape = Tape(str(path))
-        assert plain((tape.scene.model, tape.scene.activity)) == live(told, 1e9)
-        assert tape.length_s == STEP_S * len(kinds)
+        tape = Tape(parts_of(str(path)))
+        assert plain(shown(tape)) == live(told, 1e9)
+        assert tape.last == STEP_S * len(kinds)
 
-        for moment in (min(one, tape.length_s) for one in moments):
+        for moment in (min(one, tape.last) for one in moments):
             assert goes(tape, moment) == live(told, 100.0 + moment)
 
 
@@ -135,25 +141,25 @@ def test_a_copy_does_not_lose_what_is_let_go_of_later(tmp_path):
         for n, event in enumerate(events):
             recorder.apply(snapshots[n], float(n))
             recorder.apply(f.Events("run", n, 1.0 + n, {}, [event]), n + 0.5)
-    tape = Tape(str(tmp_path / "x.rec"))
-    assert tape.scene.model.stream[0].traceback == ""
+    tape = Tape(parts_of(str(tmp_path / "x.rec")))
+    assert shown(tape)[0].stream[0].traceback == ""
 
     assert tape.go(500.0, lambda: False)
-    assert tape.scene.model.stream[0].traceback == "where 0"
-    assert tape.go(tape.length_s, lambda: False)
-    assert tape.scene.model.stream[0].traceback == ""
+    assert shown(tape)[0].stream[0].traceback == "where 0"
+    assert tape.go(tape.last, lambda: False)
+    assert shown(tape)[0].stream[0].traceback == ""
 
 
 def test_copies_are_bounded(tmp_path, monkeypatch):
     """However long a recording is, there are so many copies, spread over all of it."""
     monkeypatch.setattr(tape_module, "COPIES_MAX", 8)
     recorded(tmp_path / "x.rec", ["snapshot"] * 400)
-    times = [one.arrived_at for one in Tape(str(tmp_path / "x.rec"))._copies.kept]
+    times = [one.arrived_at for one in Tape(parts_of(str(tmp_path / "x.rec")))._copies.kept]
     assert 4 <= len(times) <= 8
     assert max(after - before for before, after in pairwise(times)) <= 800
 
     monkeypatch.setattr(tape_module, "TRACKS_MAX", 3)
-    tape = Tape(str(tmp_path / "x.rec"))
+    tape = Tape(parts_of(str(tmp_path / "x.rec")))
     assert len(tape._copies.kept) <= 3
     assert goes(tape, 700.0)
 
@@ -162,18 +168,18 @@ def test_a_recording_without_a_snapshot_has_one_moment(tmp_path):
     """Where no snapshot is, all is as it was read, wherever one goes."""
     with Recorder(str(tmp_path / "x.rec")) as recorder:
         recorder.apply(f.Events("run", 1, 1.0, {}, [f.Done(0.9, b"W", 1, 0, 1, "add", 0.1)]), 5.0)
-    tape = Tape(str(tmp_path / "x.rec"))
+    tape = Tape(parts_of(str(tmp_path / "x.rec")))
 
-    assert tape.length_s == 0.0
+    assert tape.last == 0.0
     assert tape.go(0.0, lambda: False)
-    assert len(tape.scene.model.stream) == 1
+    assert len(shown(tape)[0].stream) == 1
 
 
 def test_a_file_that_is_gone_is_told(tmp_path):
     """Who goes back in a file that is not there any more gets the error of who reads it."""
     path = tmp_path / "x.rec"
     recorded(path, ["snapshot"] * 5)
-    tape = Tape(str(path))
+    tape = Tape(parts_of(str(path)))
     path.unlink()
 
     with pytest.raises(ConfigError, match="cannot read"):

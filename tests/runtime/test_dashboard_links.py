@@ -15,7 +15,7 @@ from scaler_cluster.config.load import read_file
 from scaler_cluster.config.sections import WebSettings
 from scaler_cluster.process import dashboard_listener
 from scaler_cluster.process.dashboard_listener import DashboardListener
-from scaler_cluster.process.process_config import DashboardProcessConfig
+from scaler_cluster.process.monitor_config import DashboardProcessConfig
 from scaler_cluster.security import key_files
 from scaler_cluster.security.credentials import Credentials
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
@@ -252,6 +252,7 @@ def test_what_a_dashboard_is_told(open_door) -> None:
     assert told == DashboardProcessConfig(
         monitor_address="tcp://head:8518",
         record=None,
+        history=None,
         replay=None,
         fd=door.listener.fileno(),
         token="secret",

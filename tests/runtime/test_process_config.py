@@ -13,10 +13,10 @@ from scaler_cluster.config.sections import SchedulerSettings
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_config import LogConfig
+from scaler_cluster.process.monitor_config import ReportProcessConfig
 from scaler_cluster.process.process import usable_cpus, write_config
 from scaler_cluster.process.process_config import (
     WORKERS_OWN,
-    ReportProcessConfig,
     SchedulerOptions,
     SchedulerProcessConfig,
     SupervisorOptions,
@@ -29,7 +29,7 @@ ADDRESS = "tcp://127.0.0.1:8516"
 CHILD = """
 import os
 from scaler_cluster.process.process import read_config
-from scaler_cluster.process.process_config import ReportProcessConfig
+from scaler_cluster.process.monitor_config import ReportProcessConfig
 print(read_config(ReportProcessConfig))
 print(os.read(0, 100))
 """

@@ -22,8 +22,8 @@ from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.child import ChildProcess
 from scaler_cluster.process.dashboard_listener import DashboardListener
 from scaler_cluster.process.kept_scheduler import KeptScheduler
+from scaler_cluster.process.monitor_config import DashboardProcessConfig
 from scaler_cluster.process.process_config import (
-    DashboardProcessConfig,
     SchedulerProcessConfig,
     StorageServerConfig,
     SupervisorProcessConfig,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
-from scaler_cluster.process.process_config import ReportProcessConfig
+from scaler_cluster.process.monitor_config import ReportProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -421,8 +421,19 @@ class WebSettings(Secured, Encrypted, Logging):
         default=None,
     )
     record: str | None = option("also write what happens to this file", FILE, default=None)
+    history: str | None = option(
+        "keep what happens in this directory, and show what an earlier dashboard kept there: it is "
+        "made if there is none, and is for one cluster",
+        FILE,
+        default=None,
+    )
+    history_size: int = option(
+        "how much to keep of a history, at most; the oldest goes", nbytes(1 << 20), default=10**9
+    )
     replay: str | None = option(
-        "show a file that scaler_record wrote, instead of a cluster", FILE, default=None
+        "show a file that scaler_record wrote, or a history, instead of a cluster",
+        FILE,
+        default=None,
     )
     broadcast_interval_seconds: float = option(
         "how often open pages are updated", seconds(), "-bi", default=0.5
@@ -442,10 +453,11 @@ class WebSettings(Secured, Encrypted, Logging):
         super().__post_init__()
         if self.monitor_address is None and self.replay is None:
             raise ConfigError("nothing to show: neither monitor_address nor replay is given")
-        if self.replay is not None and (self.monitor_address or self.record or self.operator_keys):
+        live = self.monitor_address, self.record, self.history, self.operator_keys
+        if self.replay is not None and any(live):
             raise ConfigError(
-                "replay shows a recording: neither monitor_address nor record nor operator_keys "
-                "goes with it"
+                "replay shows a recording: neither monitor_address nor record nor history nor "
+                "operator_keys goes with it"
             )
 
     @property

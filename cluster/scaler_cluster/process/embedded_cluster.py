@@ -17,10 +17,10 @@ from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.keeper import Keeper
+from scaler_cluster.process.monitor_config import DashboardProcessConfig
 from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import (
     WORKERS_MAX,
-    DashboardProcessConfig,
     SchedulerOptions,
     SchedulerProcessConfig,
     SupervisorOptions,

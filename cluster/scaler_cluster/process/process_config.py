@@ -24,9 +24,9 @@ from scaler_cluster.core.supervisor.config import HEARTBEAT_S, SupervisorConfig
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.gpus import check_gpus
 from scaler_cluster.process.log_config import LogConfig
-from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
+from scaler_cluster.process.process import PYTHON_VERSION, address_after, usable_cpus
 from scaler_cluster.security.credentials import Credentials
-from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
+from scaler_cluster.users import SCHEDULER, STORAGE, WORKER
 from scaler_cluster.wire.messages import GPU, Offer
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.config.native_settings import NativeSettings
-    from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
+    from scaler_cluster.config.sections import SchedulerSettings, StorageSettings
     from scaler_cluster.config.worker_settings import ClusterSettings
-    from scaler_cluster.process.dashboard_listener import Acting, DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.process.tunnel import Tunnel
     from scaler_cluster.wire.messages import Capabilities
@@ -426,74 +425,3 @@ class StorageProcessConfig:
     """Where it reaches other storages, by their addresses, if not there."""
     credentials: Credentials = STORAGES_OWN
     """Of the process that started it."""
-
-
-# -- what shows a cluster ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class DashboardProcessConfig:
-    """What a dashboard is told."""
-
-    monitor_address: str | None
-    """What it watches; None: it shows a recording."""
-    record: str | None
-    """The file to which it writes what it sees."""
-    replay: str | None
-    """The recording that it shows, if it watches nothing."""
-    fd: int
-    """Descriptor of a socket that listens already, inherited by this number."""
-    token: str
-    """What a browser must bring."""
-    prefix: str
-    """What paths begin with: "", or as "/scaler"."""
-    hosts: tuple[str, ...]
-    """By which names a browser may call it, besides IP addresses and localhost."""
-    link: str
-    """What it reports once it is ready."""
-    tls: tuple[str, str] | None
-    """Files of a certificate and its key; None: it answers by HTTP."""
-    credentials: Credentials
-    interval_s: float
-    """How often browsers get news."""
-    rows_max: int
-    """How many tasks are listed."""
-    logging: LogConfig | None
-    acting: Acting | None
-    """How those may act who may; None: nobody may."""
-
-    @classmethod
-    def from_settings(
-        cls, settings: WebSettings, door: DashboardListener
-    ) -> DashboardProcessConfig:
-        """Return what a dashboard is told that answers at a door."""
-        return cls(
-            monitor_address=settings.monitor_address,
-            record=settings.record,
-            replay=settings.replay,
-            fd=door.listener.fileno(),
-            token=door.token,
-            prefix=door.prefix,
-            hosts=(door.host, host_name(), *settings.hosts),
-            link=door.link,
-            tls=settings.tls,
-            credentials=Credentials.of(MONITOR, settings.given_keys),
-            interval_s=settings.broadcast_interval_seconds,
-            rows_max=settings.task_log_max_size,
-            logging=LogConfig.from_settings(settings),
-            acting=door.acting,
-        )
-
-
-@dataclass(frozen=True)
-class ReportProcessConfig:
-    """What the process is told that writes a report."""
-
-    monitor_address: str
-    credentials: Credentials
-    path: str
-    """The file to write."""
-    fd: int
-    """Where it reports that the file is written, or why it is not; inherited by this number."""
-    has_profile: bool
-    """Tasks are sampled meanwhile."""

@@ -63,14 +63,18 @@ class Deeds:
     """Buttons, in an element of their own: pages change often, and a button keeps the focus."""
 
     def __init__(self, view: View) -> None:
-        self._may_act = view.may_act
+        self._view = view
         self.root = text("", view.theme, _CSS)
 
     def update(self, deeds: Sequence[Deed], said: str = "") -> None:
-        """Show these, and before them what is said; nothing if the tab may not act."""
+        """Show these, and before them what is said; nothing if the tab may not act.
+
+        In what was, nobody can.
+        """
         parts = [f"<span>{escape(said)}</span>"] if said else []
         parts += [one.html for one in deeds]
-        show(self.root, f"<p>{''.join(parts)}</p>" if parts and self._may_act else "")
+        may_act = self._view.may_act and self._view.watch.is_live
+        show(self.root, f"<p>{''.join(parts)}</p>" if parts and may_act else "")
 
 
 class RowDeeds(Deeds):

@@ -18,7 +18,6 @@ from scaler_monitoring.dashboard.slider import SPEEDS, Slider
 from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import LINKS, links, template, variables
-from scaler_monitoring.dashboard.watch import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,7 +83,7 @@ def open_page(
     document.template_variables.update(
         variables(hrefs, kind.path, theme, guard.nonce.get()),
         may_act=may_act,
-        length_s=watch.length_s if isinstance(watch, Replay) else None,
+        slider=tab.slider,
         speeds=SPEEDS[1:],
     )
     document.add_root(tab.root)
@@ -101,10 +100,7 @@ class _Tab:
     def __init__(self, view: View, kind: type[Page]) -> None:
         self._view = view
         self._kind = kind
-        self.slider: Slider | None = None
-        """There is one over a recording."""
-        if isinstance(view.watch, Replay):
-            self.slider = Slider(view.watch, view.address)
+        self.slider = Slider.over(view)
         self._status, self._page = Status(view), kind(view)
         self._page.root.visible = False
         self._shown: tuple[object, ...] = ()
@@ -118,12 +114,11 @@ class _Tab:
 
     def update(self) -> None:
         """Show what is new."""
+        if self.slider is not None and not self.slider.has_come():
+            return
         watch = self._view.watch
         model, now = watch.model, clock()
-        if self.slider is not None:
-            if not self.slider.has_come():
-                return
-        elif now - self._shown_at < BUSY_S and is_busy(model):
+        if watch.is_live and now - self._shown_at < BUSY_S and is_busy(model):
             return
         self._status.update()
         if model.snapshot is None:

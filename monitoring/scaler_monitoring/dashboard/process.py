@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.process.log_config import set_up_logging
+from scaler_cluster.process.monitor_config import DashboardProcessConfig
 from scaler_cluster.process.process import (
     LIFELINE_FD,
     READY_FD_VARIABLE,
@@ -20,7 +21,6 @@ from scaler_cluster.process.process import (
     say_error,
     say_ready,
 )
-from scaler_cluster.process.process_config import DashboardProcessConfig
 from scaler_cluster.process.tls import tls_context
 
 if TYPE_CHECKING:
@@ -74,18 +74,23 @@ async def _serve(
     from scaler_monitoring.dashboard.guard import Guard
     from scaler_monitoring.dashboard.server import Dashboard
     from scaler_monitoring.dashboard.watch import LiveWatch, Replay
+    from scaler_monitoring.history import History
 
     loop = asyncio.get_running_loop()
     end: asyncio.Future[None] = loop.create_future()
     listener = socket.socket(fileno=config.fd)
     listener.setblocking(False)
-    watch: LiveWatch | Replay
-    if config.replay is not None:
-        watch = Replay(config.replay)
-    else:
-        assert config.monitor_address is not None
-        watch = LiveWatch(config.monitor_address, config.credentials, config.record)
-    with contextlib.closing(watch):
+    with contextlib.ExitStack() as stack:
+        watch: LiveWatch | Replay
+        if config.replay is not None:
+            watch = Replay.of(config.replay)
+        else:
+            assert config.monitor_address is not None
+            history: History | None = None
+            if config.history is not None:
+                history = stack.enter_context(contextlib.closing(History(*config.history)))
+            watch = LiveWatch(config.monitor_address, config.credentials, config.record, history)
+        stack.callback(watch.close)
         port, acts = listener.getsockname()[1], config.acting
         acting = Acting(watch, acts.keys) if acts is not None else None
         acting_token = acts.token if acts is not None else None

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from scaler_monitoring.theme import Theme
 
 
-@dataclass(frozen=True)
+@dataclass
 class View:
     """What one tab shows, and how."""
 
     watch: Watch
+    """Of what happens, or of a moment that was: its slider changes that."""
     theme: Theme
     settings: Settings
     links: Mapping[str, str]

@@ -14,12 +14,13 @@ from scaler_monitoring.activity import Activity
 from scaler_monitoring.dashboard.profiling import Profiling
 from scaler_monitoring.feed import OWN_KEYS, Feed
 from scaler_monitoring.model import Model
-from scaler_monitoring.recording import Recorder
+from scaler_monitoring.recording import Recorder, parts_of
 from scaler_monitoring.tape import Tape
 
 if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.feed_codec import Message
+    from scaler_monitoring.history import History
 
 log = logging.getLogger("scaler.dashboard")
 
@@ -40,6 +41,8 @@ class Watch:
     """It goes on by itself, with what happens now."""
 
     def __init__(self, source: str) -> None:
+        self.past: Replay | None = None
+        """What was before, if that can be looked at as well."""
         self.activity = Activity()
         """How busy workers were."""
         self.model = Model(follower=self.activity)
@@ -77,14 +80,23 @@ class Watch:
 class LiveWatch(Watch):
     """Listens to a scheduler, from within the running event loop, until it is closed.
 
-    With a ``record`` file, what is heard is written there as well. Raises ConfigError if that
-    cannot be written, ClusterUnreachableError if nothing can ever answer at the address.
+    With a ``record`` file, what is heard is written there as well. With a ``history``, it knows
+    what an earlier watch had heard, and keeps what it hears. Raises ConfigError if something cannot
+    be written, ClusterUnreachableError if nothing can ever answer at the address.
     """
 
     def __init__(
-        self, address: str, credentials: Credentials = OWN_KEYS, record: str | None = None
+        self,
+        address: str,
+        credentials: Credentials = OWN_KEYS,
+        record: str | None = None,
+        history: History | None = None,
     ) -> None:
         super().__init__(address)
+        self._history = history
+        if history is not None:
+            history.restore(self.model)
+            self.past = Replay(address, Tape(history.parts, lambda: history.ended))
         self._loop = asyncio.get_running_loop()
         self._heard: asyncio.Future[None] = self._loop.create_future()
         """Done once the scheduler has said something."""
@@ -131,6 +143,8 @@ class LiveWatch(Watch):
         try:
             while (message := self._next()) is not None:
                 now = clock()
+                if self._history is not None:
+                    self._history.add(message, now, self.model)
                 self.model.apply(message, now)
                 if not self._heard.done():
                     self._heard.set_result(None)
@@ -159,6 +173,8 @@ class LiveWatch(Watch):
         self._stop()
         self._feed.close()
         self._profiling.close()
+        if self.past is not None:
+            self.past.close()
         if self._recorder is not None:
             self._recorder.close()
 
@@ -171,12 +187,10 @@ class Replay(Watch):
 
     is_live = False
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._tape = Tape(path)
-        self.length_s = self._tape.length_s
-        """The last moment: they are seconds since the first snapshot, and this first one is 0."""
-        self.wanted = self.length_s
+    def __init__(self, source: str, tape: Tape) -> None:
+        super().__init__(source)
+        self._tape = tape
+        self.wanted = self.last
         """The moment that is shown, or is on its way."""
         self.speed = 0
         """How many of its seconds pass in one of ours; 0: it stands still."""
@@ -187,12 +201,32 @@ class Replay(Watch):
         """There is one while it has something to do."""
         self._show()
 
+    @classmethod
+    def of(cls, path: str) -> Replay:
+        """Return one of a recording, a file or a directory."""
+        return cls(path, Tape(parts_of(path)))
+
+    @property
+    def first(self) -> float:
+        """The first moment, as :class:`Tape` counts them."""
+        return self._tape.first
+
+    @property
+    def last(self) -> float:
+        """The last moment so far."""
+        return self._tape.last
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether moments are seconds since 1970."""
+        return self._tape.is_in_parts
+
     def go(self, moment: float, speed: int = 0) -> None:
         """Show another moment soon, and go on from there at this speed; from the end, anew."""
-        self._want(0.0 if speed and moment >= self.length_s else moment, speed)
+        self._want(self.first if speed and moment >= self.last else moment, speed)
 
     def _want(self, moment: float, speed: int) -> None:
-        self.wanted = round(min(max(moment, 0.0), self.length_s), 1)
+        self.wanted = round(min(max(moment, self.first), self.last), 1)
         self.speed, self.is_moving = speed, True
         self._call(0.0)
 
@@ -207,7 +241,9 @@ class Replay(Watch):
         try:
             is_there = self._tape.go(self.wanted, lambda: clock() >= until)
         except ScalerError as error:
-            if self._end is not None and not self._end.done():
+            if self._end is None:
+                log.error("what was heard before cannot be read: %s", error)  # noqa: TRY400
+            elif not self._end.done():
                 self._end.set_exception(error)
             return
         if not is_there:
@@ -215,15 +251,18 @@ class Replay(Watch):
         elif self.is_moving:
             self.is_moving = False
             self._show()
-            if self.wanted >= self.length_s:
-                self.speed = 0
-            elif self.speed:
+            if self.wanted >= self.last:
+                # What is still written goes on as fast as it happens.
+                self.speed = 1 if self.speed and self._tape.is_growing else 0
+            if self.speed:
                 self._call(TICK_S)
         else:
             self._want(self.wanted + self.speed * TICK_S, self.speed)
 
     def _show(self) -> None:
-        self.model, self.activity = self._tape.scene.model, self._tape.scene.activity
+        scene = self._tape.scene
+        if scene is not None:
+            self.model, self.activity = scene.model, scene.activity
 
     def listen(self, end: asyncio.Future[None]) -> None:
         """Let ``end`` get the error if the file is not any more what it was."""
@@ -231,9 +270,10 @@ class Replay(Watch):
 
     def said_of(self, source: str) -> str:
         """Return HTML that says of when it is."""
-        at = time.localtime(self._tape.began_time + self.wanted)
-        how = "ended" if self.wanted >= self.length_s else "was"
-        return f"<b>Recording</b> {source}, as it {how} at {time.strftime('%Y-%m-%d %H:%M:%S', at)}"
+        at = time.localtime(self._tape.time_of(self.wanted))
+        is_end = self.wanted >= self.last and not self._tape.is_growing
+        what, how = "Before" if self._tape.is_growing else "Recording", "ended" if is_end else "was"
+        return f"<b>{what}</b> {source}, as it {how} at {time.strftime('%Y-%m-%d %H:%M:%S', at)}"
 
     def said_of_silence(self, source: str, ago: str) -> str:
         """Return HTML that says so of the moment that is shown."""
@@ -242,7 +282,7 @@ class Replay(Watch):
     @property
     def now(self) -> float:
         """The moment that is shown, by the clock of whoever recorded it."""
-        return (self._tape.began_at or 0.0) + self.wanted
+        return self._tape.arrival_of(self.wanted)
 
     def close(self) -> None:
         """Go nowhere any more."""
