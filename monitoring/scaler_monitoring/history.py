@@ -7,11 +7,11 @@ with each of them: once its window has passed, it knows what it had known with a
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
-from math import inf
+from math import ceil
 from pathlib import Path
 from time import perf_counter as clock
+from time import time as wall_clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
@@ -37,6 +37,8 @@ PARTS = 16
 """No part is larger than this share of all that may be kept."""
 PART_S = 600.0
 """Nor longer than this: to go to a moment, all since the beginning of a part is read."""
+REACH_S = WINDOW_S + 60.0
+"""So much before a moment all is read: what happened within the window may have been told later."""
 LOCK = "lock"
 
 
@@ -60,12 +62,12 @@ class History:
         except BaseException:
             os.close(self._lock)
             raise
-        self._shift_s = max(time.time(), self.ended) - clock()
+        self._shift_s = max(wall_clock(), self.ended) - clock()
         """What makes of a moment of this process one since 1970, whoever sets a clock meanwhile."""
 
     def restore(self, model: Model) -> None:
         """Tell a new model what it would know, had it listened all the time."""
-        told = parts_since(self.parts, self.ended - WINDOW_S)
+        told = parts_since(self.parts, self.ended - REACH_S)
         for part in told[:1]:
             earlier = earlier_of(part.path)
             if earlier is not None:
@@ -81,8 +83,10 @@ class History:
         """
         at = now + self._shift_s
         if self._recorder is None or self._is_part_over(message, at, model):
-            self._begin(at, model)
-        assert self._recorder is not None
+            if not isinstance(message, feed.Snapshot):
+                # Nothing can be shown as yet.
+                return
+            self._recorder = self._begin(at, model)
         self._recorder.apply(message, at)
         self._sizes[-1] = self._recorder.nbytes
         self.ended = at
@@ -94,13 +98,13 @@ class History:
         is_long = at - self.parts[-1].began >= PART_S
         return is_long or self._sizes[-1] >= self._bytes_max // PARTS
 
-    def _begin(self, at: float, model: Model) -> None:
+    def _begin(self, at: float, model: Model) -> Recorder:
         """Begin another part, and remove those that there is no room for any more."""
         if self._recorder is not None:
             self._recorder.close()
-        began_ms = int(at * 1000)
+        began_ms = ceil(at * 1000)
         path = str(self._directory / f"{began_ms:015}{SUFFIX}")
-        self._recorder = Recorder(path, model.earlier())
+        recorder = Recorder(path, model.earlier())
         self.parts.append(Part(path, began_ms / 1000))
         self._sizes.append(0)
         room = self._bytes_max - self._bytes_max // PARTS
@@ -109,6 +113,7 @@ class History:
             with suppress(FileNotFoundError):
                 Path(self.parts[0].path).unlink()
             del self.parts[0], self._sizes[0]
+        return recorder
 
     def close(self) -> None:
         """Let go of the files."""
@@ -152,4 +157,4 @@ def _left_in(directory: Path) -> tuple[list[Part], float]:
         if ended is not None:
             return parts, max(ended, parts[-1].began)
         Path(parts.pop().path).unlink()
-    return [], -inf
+    return [], wall_clock()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.activity import Activity
-from scaler_monitoring.history import parts_since
-from scaler_monitoring.model import WINDOW_S, Model
+from scaler_monitoring.history import REACH_S, parts_since
+from scaler_monitoring.model import Model
 from scaler_monitoring.recording import earlier_of, messages
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Tape:
         self._end = -inf
         """When the last message of one that is not written any more had arrived."""
         if ended is None:
-            self._start(self._nearest(inf))
+            self._start(self._nearest(parts[-1].began))
             self._go_on(inf, lambda: False)
             assert self.scene is not None
             self._end = self.scene.arrived_at
@@ -145,15 +145,15 @@ class Tape:
     @property
     def first(self) -> float:
         """The first moment."""
-        return self._parts[0].began if self.is_in_parts and self._parts else 0.0
+        if not self.is_in_parts:
+            return 0.0
+        return ceil(self._parts[0].began * 10) / 10 if self._parts else self.last
 
     @property
     def last(self) -> float:
         """The last moment."""
-        if self._zero is None:
-            return 0.0
         end = self._end if self._ended is None else self._ended()
-        return max(ceil((end - self._zero) * 10) / 10, self.first)
+        return ceil((end - self._zero) * 10) / 10 if self._zero is not None else 0.0
 
     def time_of(self, moment: float) -> float:
         """Return when a moment was, in seconds since 1970."""
@@ -186,10 +186,10 @@ class Tape:
         found = scene
         if copy is not None and (scene is None or copy.arrived_at - scene.arrived_at > JUMP_S):
             found = copy
-        part = parts_since(self._parts, until - WINDOW_S)[0]
+        part = parts_since(self._parts, until - REACH_S)[0]
         if found is None or found.arrived_at < part.began:
             is_oldest = part is self._parts[0]
-            return Scene.at_the_beginning_of(part, -inf if is_oldest else part.began + WINDOW_S)
+            return Scene.at_the_beginning_of(part, -inf if is_oldest else part.began + REACH_S)
         return found if found is scene else found.copy()
 
     def _leads_to(self, scene: Scene, until: float) -> bool:

@@ -10,6 +10,7 @@ from tornado.web import RequestHandler
 
 from scaler_monitoring import view
 from scaler_monitoring.dashboard.links import function_url, task_url, worker_url
+from scaler_monitoring.dashboard.slider import AT, seen
 from scaler_monitoring.dashboard.template import LINKS
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class FindHandler(RequestHandler):
 
     def get(self) -> None:
         """Answer with what was found, as JSON."""
-        found = find(self._watch.model, self.get_query_argument("q", ""))
+        watch = seen(self._watch, self.get_query_argument(AT, ""))
+        found = find(watch.model, self.get_query_argument("q", ""))
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
         self.finish(json.dumps([asdict(one) for one in found]))

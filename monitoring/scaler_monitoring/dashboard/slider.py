@@ -121,6 +121,11 @@ class Slider:
         self._go(self._past.wanted if moment is None else moment, int(new[1]))
 
 
+def seen(watch: Watch, at: str) -> Watch:
+    """Return what a tab sees whose address has this moment; empty: it has none."""
+    return watch if watch.past is None or _moment(at) is None else watch.past
+
+
 def _moment(text: str) -> float | None:
     """Return the moment that an address has; None: it has none."""
     try:

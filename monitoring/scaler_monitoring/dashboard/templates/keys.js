@@ -59,7 +59,8 @@ const look = async () => {
   isAsking = true
   while (answered !== wanted.value) {
     const asked = wanted.value
-    const answer = await fetch(withToken(`find?${new URLSearchParams({q: asked})}`), {cache: "no-store"})
+    const at = new URLSearchParams(location.search).get("at") ?? ""
+    const answer = await fetch(withToken(`find?${new URLSearchParams({q: asked, at})}`), {cache: "no-store"})
       .catch(() => null)
     list(answer?.ok ? await answer.json() : [])
     answered = asked
