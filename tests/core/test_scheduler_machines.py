@@ -484,3 +484,28 @@ def test_a_storage_may_run_another_python(apart):
     other = m.Hello(m.STORAGE, m.PROTOCOL_VERSION, "3.99", 1, "host", place=HOMES[0])
 
     assert apart.feed(ONE, other)["tcp://one"] == ["Welcome 0, 0 workers"]
+
+
+def test_monitors_see_what_moved_between_machines(far):
+    """Copies are counted by where they came from and where they went, until one of these is gone."""
+    far.submit(0, objects="a")
+    transferred(far, "cut")
+    assert moved(far) == [(0, 0, 1)]
+
+    far.submit(1, objects="a")
+    far.lose(b"O2")
+    far.storage(b"O2b", supervisor=b"S2")
+    transferred(far, peer=b"O2b")
+    (row,) = far.snapshot().transfers
+    nbytes = far.snapshot().objects_bytes
+    places = {one.machine for one in far.snapshot().stores}
+    assert {row.source, row.target} == places
+    assert row == feed.Transfer(alias_of(b""), alias_of(b"S2"), 1, nbytes, 1)
+
+    far.lose(b"S2")
+    assert moved(far) == []
+
+
+def moved(bench):
+    """Return what was copied between each two machines."""
+    return [(one.copies, one.nbytes, one.failed) for one in bench.snapshot().transfers]

@@ -130,6 +130,7 @@ class Tab:
             Memory,
             [
                 "Nothing is stored yet.",
+                "Nothing was copied from one machine to another.",
                 "There are no objects.",
                 "No worker has told of its memory yet.",
                 "No machine has told of its memory yet.",
@@ -347,6 +348,18 @@ def test_what_nobody_measured_is_not_nought():
     (store,) = tab.rows("_stores")
     assert isnan(store["limit"])
     assert isnan(store["used"])
+
+
+def test_what_moves_between_machines_is_told():
+    """From where to where, how much, and how often it failed; a place that is gone has its id."""
+    stores = [f.Store(b"", "", 1, 10), f.Store(b"M", "tcp://m", 1, 10)]
+    machines = [f.Machine(b"M", "north")]
+    transfers = [f.Transfer(b"", b"M", 3, 900, 1), f.Transfer(b"M", b"\x0f", 1, 5, 0)]
+    tab = Tab(Memory).hear(snapshot(1, stores=stores, machines=machines, transfers=transfers))
+
+    assert [tuple(row.values()) for row in tab.rows("_moved")] == [
+        ("home", "north", 900, 3, 1), ("north", "0f", 5, 1, 0),
+    ]  # fmt: skip
 
 
 def owned(seq=1, name="load"):

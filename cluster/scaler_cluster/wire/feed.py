@@ -272,6 +272,19 @@ class Store:
 
 
 @dataclass(slots=True)
+class Transfer:
+    """What was copied from one storage to another, as long as both are there."""
+
+    source: bytes = b""
+    """As ``machine`` of the stores."""
+    target: bytes = b""
+    copies: int = 0
+    nbytes: int = 0
+    failed: int = 0
+    """Copies that did not come."""
+
+
+@dataclass(slots=True)
 class LargeObject:
     """One of the largest objects."""
 
@@ -384,6 +397,8 @@ class Snapshot:
     """How many objects there are."""
     objects_bytes: int = 0
     stores: list[Store] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
+    """Those with most bytes."""
     largest: list[LargeObject] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
     """Those with most bytes."""
@@ -741,7 +756,7 @@ class Logs:
 
 RECORDS: tuple[type[Any], ...] = (
     Process, Tasks, Machine, Worker, Client, Function, Graph, Layer, LayerLink, Store, LargeObject,
-    Owner, Demand, Manager, Running, Sampled, LogLine,
+    Transfer, Owner, Demand, Manager, Running, Sampled, LogLine,
 )  # fmt: skip
 """What snapshots, samples and logs consist of."""
 EVENT_KINDS: dict[str, type[Event]] = {

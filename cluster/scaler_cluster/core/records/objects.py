@@ -40,6 +40,46 @@ class ObjectRecord:
     """Keys of the machines whose storage has its segment; others fetch it from the first."""
 
 
+@dataclass(slots=True, eq=False)
+class CopyRecord:
+    """An object on its way to a machine."""
+
+    object: bytes
+    source: bytes | None = None
+    """Key of the storage that it is fetched from; None: of none as yet."""
+
+
+@dataclass(slots=True, eq=False)
+class TransferRecord:
+    """What was copied from one storage to another."""
+
+    copies: int = 0
+    nbytes: int = 0
+    failed: int = 0
+    """Copies that did not come."""
+
+
+class Transfers:
+    """Counts what was copied, by the keys of both machines, as long as both are there."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[bytes, bytes], TransferRecord] = {}
+
+    def count(self, source: bytes, target: bytes, nbytes: int, error: str) -> None:
+        """Count a copy of so many bytes, or one that did not come."""
+        row = self.rows.setdefault((source, target), TransferRecord())
+        row.nbytes += nbytes
+        if error:
+            row.failed += 1
+        else:
+            row.copies += 1
+
+    def forget(self, key: bytes) -> None:
+        """A machine is gone."""
+        for pair in [pair for pair in self.rows if key in pair]:
+            del self.rows[pair]
+
+
 class Owners:
     """Counts objects by who made them; who has none any more is forgotten."""
 

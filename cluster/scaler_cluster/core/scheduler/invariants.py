@@ -102,7 +102,8 @@ def _check_objects(table: ObjectTable, users: Counter[bytes]) -> None:
             nbytes[key] += record.nbytes
         _true(record.users == users.pop(one, 0) != 0, "miscounted users of object %r", one)
         _true(table.stores.keys() >= record.stores.keys(), "at an unknown machine: %r", one)
-    for (key, segment), one in table.copying.items():
+    for (key, segment), copy in table.copying.items():
+        one = copy.object
         there = key in table.stores and one in table.records
         _true(there and table.records[one].segment == segment, "copied in vain: %r", one)
         nbytes[key] += table.records[one].nbytes

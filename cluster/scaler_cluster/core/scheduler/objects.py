@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.records.objects import ObjectRecord, Owners, StoreRecord
+from scaler_cluster.core.records.objects import (
+    CopyRecord,
+    ObjectRecord,
+    Owners,
+    StoreRecord,
+    Transfers,
+)
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import (
     DRAFT,
@@ -74,8 +80,9 @@ class ObjectTable:
         """Machines that keep segments, by the peer id of their supervisor; homes, by their key."""
         self.storages: dict[bytes, bytes] = {}
         """Keys of the machines by the peer id of their storage."""
-        self.copying: dict[tuple[bytes, bytes], bytes] = {}
+        self.copying: dict[tuple[bytes, bytes], CopyRecord] = {}
         """Objects that are on their way, by the key of the machine they go to and their segment."""
+        self.transfers = Transfers()
 
     # -- use -----------------------------------------------------------------------------------
 
@@ -146,7 +153,7 @@ class ObjectTable:
                 self._send(worker, m.Release((segment,)))
             for key, store in self.stores.items():
                 # A storage that is still fetching it is told as well: it gives up.
-                if key in record.stores or self.copying.pop((key, segment), b""):
+                if key in record.stores or self.copying.pop((key, segment), None) is not None:
                     store.objects -= key in record.stores
                     store.nbytes -= record.nbytes
                     store.copies.pop(one, None)
@@ -228,10 +235,10 @@ class ObjectTable:
                 reason = "the machine that held this object was lost"
                 self._send(worker.peer, m.Missing((record.segment,), reason))
             else:
-                self.copying[place] = one
+                copy = self.copying[place] = CopyRecord(one)
                 self.stores[key].nbytes += record.nbytes
                 self._make_room(key)
-                self._send_copy(key, record)
+                self._send_copy(key, copy)
 
     def are_at(self, objects: tuple[bytes, ...], key: bytes) -> bool:
         """Return True if a machine has all of these objects, as far as they can be had at all."""
@@ -275,19 +282,23 @@ class ObjectTable:
             self._send(peer, m.Release((record.segment,)))
         self.remove_segments(key, (record.segment,))
 
-    def _send_copy(self, key: bytes, record: ObjectRecord) -> None:
-        peer = self.stores[key].peer
+    def _send_copy(self, key: bytes, copy: CopyRecord) -> None:
+        peer, record = self.stores[key].peer, self.records[copy.object]
         # If there is no storage, the next one is asked as soon as it comes.
         if peer is not None:
-            addresses = [self.stores[source].place.address for source in record.stores]
-            self._send(peer, m.Copy(record.segment, next(filter(None, addresses), "")))
+            places = ((one, self.stores[one].place.address) for one in record.stores)
+            copy.source, address = next((one for one in places if one[1]), (None, ""))
+            self._send(peer, m.Copy(record.segment, address))
 
     def transferred(self, key: bytes, segment: bytes, error: str) -> None:
         """A machine has a copy, or failed to get it: the workers told of it meanwhile hear so."""
-        one = self.copying.pop((key, segment), None)
-        if one is None:
+        copy = self.copying.pop((key, segment), None)
+        if copy is None:
             return
+        one = copy.object
         record = self.records[one]
+        if copy.source in self.stores:
+            self.transfers.count(copy.source, key, 0 if error else record.nbytes, error)
         if not error:
             record.stores[key] = None
             self.stores[key].objects += 1
@@ -351,16 +362,13 @@ class ObjectTable:
         if before is not None:
             del self.storages[before]
         self.storages[peer] = key
-        for (goal, _), one in self.copying.items():
+        for (goal, _), copy in self.copying.items():
             if goal == key:
-                self._send_copy(key, self.records[one])
+                self._send_copy(key, copy)
         return before
 
     def drop_storage(self, peer: bytes) -> None:
-        """A storage has ended, and another one will come.
-
-        The segments of its machine are still there. If it ran by itself, they are lost.
-        """
+        """A storage has ended: the segments of its machine stay, unless it ran by itself."""
         key = self.storages.pop(peer)
         store = self.stores[key]
         store.peer = None
@@ -380,6 +388,7 @@ class ObjectTable:
             del self.storages[store.peer]
         for place in [place for place in self.copying if place[0] == key]:
             del self.copying[place]
+        self.transfers.forget(key)
         for record in self.records.values():
             record.stores.pop(key, None)
 

@@ -30,6 +30,8 @@ ROWS_MAX = 20_000
 OWNERS_MAX = 500
 """Clients and functions of which it is told how much of what is stored they made: those with most.
 """
+TRANSFERS_MAX = 500
+"""Pairs of machines of which it is told what was copied between them: those with most."""
 OBJECTS_MAX = 20_000
 """Objects among which the largest are found, those that came first: it takes 4 ms."""
 
@@ -65,6 +67,7 @@ def take_snapshot(table: Table, looks: GraphLooks, objects: int, now: float) -> 
         table.objects.owners.nbytes,
     )
     snapshot.stores = _stores(table.objects)
+    snapshot.transfers = _transfers(table.objects)
     snapshot.largest = _largest(table.objects, objects)
     snapshot.owners = _owners(table.objects)
     demands = _demands(table, now)
@@ -78,6 +81,7 @@ def take_snapshot(table: Table, looks: GraphLooks, objects: int, now: float) -> 
         "workers": len(table.workers),
         "demands": len(demands),
         "owners": len(table.objects.owners.rows),
+        "transfers": len(table.objects.transfers.rows),
         "graphs": sum(len(one.graphs) for one in table.sessions.values()),
     }
     for name, count in there.items():
@@ -195,6 +199,14 @@ def _stores(objects: ObjectTable) -> list[feed.Store]:
         )
         for key, store in objects.stores.items()
     ]  # fmt: skip
+
+
+def _transfers(objects: ObjectTable) -> list[feed.Transfer]:
+    rows = nlargest(TRANSFERS_MAX, objects.transfers.rows.items(), key=lambda item: item[1].nbytes)
+    return [
+        feed.Transfer(alias_of(source), alias_of(target), one.copies, one.nbytes, one.failed)
+        for (source, target), one in rows
+    ]
 
 
 def _owners(objects: ObjectTable) -> list[feed.Owner]:

@@ -65,6 +65,9 @@ class Memory(Page):
         self._functions = Table(_FUNCTIONS, theme, nothing=_NO_MAKERS, label="Makers: functions")
         self._clients = Table(_CLIENTS, theme, nothing=_NO_MAKERS, label="Makers: clients")
         self._stores = Table(_STORES, theme, nothing="Nothing is stored yet.")
+        self._moved = Table(
+            _MOVED, theme, nothing="Nothing was copied from one machine to another.", label="Copied"
+        )
         self._largest = Table(_LARGEST, theme, nothing="There are no objects.")
         return column(
             self._tiles.root,
@@ -96,7 +99,10 @@ class Memory(Page):
                 panel("Objects by the function that made them", theme, self._functions.root),
                 panel("Objects by client", theme, self._clients.root),
             ),
-            panel("Where objects lie", theme, self._stores.root),
+            beside(
+                panel("Where objects lie", theme, self._stores.root),
+                panel("Copied from place to place", theme, self._moved.root),
+            ),
             panel("Largest objects", theme, self._largest.root),
             sizing_mode="stretch_width",
         )  # fmt: skip
@@ -114,6 +120,7 @@ class Memory(Page):
         )
         self._fill(model, snapshot)
         self._stores.update([_store(one, places) for one in snapshot.stores[:ROWS_MAX]])
+        self._moved.update([_transfer(one, places) for one in snapshot.transfers[:ROWS_MAX]])
         clients = memory_use.client_names(snapshot)
         self._functions.update(_functions(snapshot)[:ROWS_MAX])
         self._clients.update(_clients(snapshot, clients)[:ROWS_MAX])
@@ -239,6 +246,25 @@ def _store(store: feed.Store, places: Mapping[bytes, str]) -> dict[str, Any]:
         "limit": limit or UNKNOWN,
         "used": store.nbytes / limit if limit else UNKNOWN,
         "up": "yes" if store.is_up else "no" if store.objects else "not needed yet",
+    }
+
+
+_MOVED = (
+    Column("source", "from", width=140),
+    Column("target", "to", width=140),
+    Column("size", "bytes", BYTES, 80),
+    Column("copies", "objects", WHOLE, 80),
+    Column("failed", "failed", WHOLE, 60),
+)
+
+
+def _transfer(one: feed.Transfer, places: Mapping[bytes, str]) -> dict[str, Any]:
+    return {
+        "source": places.get(one.source, one.source.hex()),
+        "target": places.get(one.target, one.target.hex()),
+        "size": one.nbytes,
+        "copies": one.copies,
+        "failed": one.failed,
     }
 
 
