@@ -187,7 +187,9 @@ class Model:
         """When the last message was sent, in the time that goes on."""
 
     def apply(self, message: Message, now: float) -> None:
-        """Take a message in that arrived just now; those out of turn are ignored."""
+        """Take a message in that arrived just now; those out of turn are ignored, and samples."""
+        if isinstance(message, feed.Samples):
+            return
         if message.run != self.run:
             self._begin(message, now)
         if isinstance(message, feed.Logs):

@@ -91,16 +91,12 @@ class Past:
         )
         return Earlier(restarts, self._shift_s, counted)
 
-    def continued(
-        self, message: feed.Snapshot | feed.Events | feed.Samples
-    ) -> feed.Snapshot | feed.Events | feed.Samples:
+    def continued(self, message: feed.Snapshot | feed.Events) -> feed.Snapshot | feed.Events:
         """Return a message as a scheduler would have sent it that had been there all the time."""
         clock = message.clock + self._shift_s
         if isinstance(message, feed.Events):
             events = [replace(event, at=event.at + self._shift_s) for event in message.events]
             return replace(message, clock=clock, events=events)
-        if isinstance(message, feed.Samples):
-            return replace(message, clock=clock)
         before = self._sums
         sums: dict[str, Any] = {
             **{name: getattr(before, name) + getattr(message, name) for name in SUMS},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import guard
 from scaler_cluster.config.load import load
 from scaler_cluster.config.sections import RecordSettings
-from scaler_cluster.ids import EVENTS, LOGS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, LOGS, PROFILE, SNAPSHOT
 from scaler_monitoring.feed import Feed, keys_of
 from scaler_monitoring.recording import Recorder
 
@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: RecordSettings) -> None:
-    topics = (SNAPSHOT, EVENTS, LOGS) if settings.logs else (SNAPSHOT, EVENTS)
+    wanted = {LOGS: settings.logs, PROFILE: settings.profile}
+    topics = SNAPSHOT, EVENTS, *(topic for topic, is_wanted in wanted.items() if is_wanted)
     with (
         Feed(settings.monitor_address, topics, keys_of(settings)) as feed,
         Recorder(settings.file) as recorder,

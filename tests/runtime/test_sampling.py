@@ -14,9 +14,10 @@ import pytest
 from scaler_cluster.client.profile import Profile, RunningTask
 from scaler_cluster.core.scheduler.sampling import NO_ANSWER
 from scaler_cluster.ids import SNAPSHOT
-from scaler_cluster.wire.feed import Snapshot
+from scaler_cluster.wire.feed import Samples, Snapshot
 from scaler_exec import Client, SchedulerClusterCombo
 from scaler_monitoring.feed import Feed
+from scaler_monitoring.recording import read
 from tests.runtime.helpers import wait_until
 from tests.runtime.shell import Shell
 
@@ -267,3 +268,26 @@ def test_a_profile_is_bounded(monkeypatch):
     assert len(profile.tree) == 10
     assert profile.tree.total_us == 700
     assert names == ["(other functions)", *(f"f{name}" for name in range(5))]
+
+
+@pytest.mark.slow
+def test_a_recording_has_samples_if_it_is_asked_to(client, shell, tmp_path):
+    """The report about it shows where the time went; all that is said besides is not changed."""
+    end = tmp_path / "end"
+    task = client.submit(stay, end)
+    recorder = shell.start(f"scaler_record --profile {client.monitor_address} feed.rec")
+    path = str(shell.directory / "feed.rec")
+
+    def sampled():
+        return [one for _, message in read(path) if isinstance(message, Samples)
+                for one in message.sampled]  # fmt: skip
+
+    recorder.wait_for("recording to feed.rec")
+    wait_until(sampled, "no task was sampled")
+    end.touch()
+    task.result(BOUND_S)
+    assert recorder.interrupt() == 0
+    assert {one.function for one in sampled()} == {"stay"}
+    reported = shell.run("scaler_report feed.rec")
+    assert (reported.end(), reported.err) == (0, "")
+    assert "Where the time of tasks went" in (shell.directory / "feed.rec.html").read_text()

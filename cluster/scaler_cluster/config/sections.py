@@ -264,6 +264,11 @@ class RecordSettings(Secured):
         "the file to write; an existing file is overwritten", FILE, is_positional=True
     )
     logs: bool = option("also write what tasks print and log", FLAG, default=False)
+    profile: bool = option(
+        "also have tasks sampled: scaler_report then shows where their time went",
+        FLAG,
+        default=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

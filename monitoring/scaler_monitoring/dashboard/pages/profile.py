@@ -61,7 +61,10 @@ FUNCTIONS_MAX = 100
 ROWS_MAX = 200
 WIDTH = 1000
 """Of the figure, as long as nobody knows it."""
-NO_RECORDING = "A recording holds no samples of stacks: look at a cluster that runs."
+NO_RECORDING = (
+    "Stacks are seen here while they are sampled. Of a recording that was made with --profile, "
+    "scaler_report shows where the time went."
+)
 WAITING = "Workers are being asked what their tasks are at."
 NOTHING = "No task was seen in this time."
 
