@@ -30,7 +30,7 @@ from scaler_cluster.config.sections import (
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.core.delivery import channel
 from scaler_cluster.core.records.lifecycle import ENDS, TRANSITIONS, Event, State
-from scaler_cluster.wire import codec, feed
+from scaler_cluster.wire import codec, feed, options
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _one_line(text: str) -> str:
 
 def protocol() -> str:
     """Return the reference of all messages."""
-    said = _docs_of_fields(m)
+    said = _docs_of_fields(options) | _docs_of_fields(m)
     lines = INTRODUCTION.format(m=m, ids=ids, codec=codec, channel=channel, page=PAGE).splitlines()
     for struct in KINDS:
         lines += _section(struct, struct.__name__, said)

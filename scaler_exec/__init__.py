@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from scaler_cluster import __version__
-from scaler_cluster.client.cache import ResultCache
 from scaler_cluster.client.call_options import task
 from scaler_cluster.client.client import Client
-from scaler_cluster.client.coordination import Event, Lock, MultiLock, Queue, Semaphore, Variable
-from scaler_cluster.client.future import ProfileResult, ScalerFuture
-from scaler_cluster.client.operator import Met, Operator
-from scaler_cluster.client.serializer import DefaultSerializer, Serializer
 from scaler_cluster.client.worker_context import gpu_ids, rejoin, secede
-from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
     ActorDiedError,
     ClusterBrokenError,
@@ -46,11 +41,24 @@ from scaler_cluster.errors import (
     UnpicklableResultError,
     WorkerDiedError,
 )
-from scaler_cluster.pickling.payload import ObjectReference
-from scaler_compat.dask import scaler_get
 from scaler_exec.executor import ScalerExecutor
 
 if TYPE_CHECKING:
+    from scaler_cluster.client.cache import ResultCache
+    from scaler_cluster.client.coordination import (
+        Event,
+        Lock,
+        MultiLock,
+        Queue,
+        Semaphore,
+        Variable,
+    )
+    from scaler_cluster.client.future import ProfileResult, ScalerFuture
+    from scaler_cluster.client.operator import Met, Operator
+    from scaler_cluster.client.serializer import DefaultSerializer, Serializer
+    from scaler_cluster.combo import SchedulerClusterCombo
+    from scaler_cluster.pickling.payload import ObjectReference
+    from scaler_compat.dask import scaler_get
     from scaler_exec.async_client import AsyncClient
 
 __all__ = [
@@ -110,15 +118,34 @@ __all__ = [
     "task",
 ]
 
+_HOMES = {
+    "AsyncClient": "scaler_exec.async_client",
+    "DefaultSerializer": "scaler_cluster.client.serializer",
+    "Event": "scaler_cluster.client.coordination",
+    "Lock": "scaler_cluster.client.coordination",
+    "Met": "scaler_cluster.client.operator",
+    "MultiLock": "scaler_cluster.client.coordination",
+    "ObjectReference": "scaler_cluster.pickling.payload",
+    "Operator": "scaler_cluster.client.operator",
+    "ProfileResult": "scaler_cluster.client.future",
+    "Queue": "scaler_cluster.client.coordination",
+    "ResultCache": "scaler_cluster.client.cache",
+    "ScalerFuture": "scaler_cluster.client.future",
+    "SchedulerClusterCombo": "scaler_cluster.combo",
+    "Semaphore": "scaler_cluster.client.coordination",
+    "Serializer": "scaler_cluster.client.serializer",
+    "Variable": "scaler_cluster.client.coordination",
+    "scaler_get": "scaler_compat.dask",
+}
+"""Names of which each program needs few, and the modules that have them."""
+
 
 def __getattr__(name: str) -> object:
-    """Import AsyncClient when it is asked for: without it, nobody waits for asyncio."""
-    if name != "AsyncClient":
+    """Import a module when one of its names is asked for: without it, nobody waits for it."""
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from scaler_exec.async_client import AsyncClient
-
-    globals()[name] = AsyncClient
-    return AsyncClient
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -14,29 +14,15 @@ from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.call_options import CallOptions, check_options
 from scaler_cluster.client.calls import MARK
+from scaler_cluster.client.items import zipped
 from scaler_cluster.client.kept_calls import submit_kept
-from scaler_cluster.client.map import map_calls, zipped
-from scaler_cluster.client.session import (
-    CONNECT_TIMEOUT_S,
-    HEARTBEAT_S,
-    OWN_KEYS,
-    RECONNECT_TIMEOUT_S,
-    Session,
-)
 from scaler_cluster.client.views import Viewed
 from scaler_cluster.config.values import read_given_address
-from scaler_cluster.config.worker_settings import MEMORY_LIMIT_MIN
+from scaler_cluster.core.client.liveness import CONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
-from scaler_cluster.process.child import START_TIMEOUT_S
 from scaler_cluster.process.dashboard_link import widget
-from scaler_cluster.process.embedded_cluster import EmbeddedCluster
-from scaler_cluster.process.log_records import level_of
-from scaler_cluster.process.process import usable_cpus
-from scaler_cluster.process.process_config import SupervisorOptions
-from scaler_cluster.security.credentials import Credentials, read_keys_argument
 from scaler_cluster.texts import shown
-from scaler_cluster.users import CLIENT
-from scaler_cluster.wire.messages import TaskOptions
+from scaler_cluster.wire.options import TaskOptions
 
 if TYPE_CHECKING:
     import os
@@ -49,6 +35,7 @@ if TYPE_CHECKING:
     from scaler_cluster.config.values import HasAddress
     from scaler_cluster.pickling.payload import ObjectReference
     from scaler_cluster.process.dashboard_link import DashboardLink
+    from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 
 T = TypeVar("T")
 CLOSED = "cannot schedule new futures after shutdown"
@@ -124,6 +111,8 @@ class ScalerExecutor(Viewed, Executor):
         keys: str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | ResultCache | None = None,
     ) -> None:
+        from scaler_exec import opening  # its docstring says why here
+
         if max_workers is not None:
             max_workers = arguments.whole("max_workers", max_workers, 1, bound="greater than 0")
         _check_context(mp_context)
@@ -131,7 +120,7 @@ class ScalerExecutor(Viewed, Executor):
             raise TypeError(f"initializer must be a callable, not {shown(initializer)}")
         initargs = tuple(arguments.instance("initargs", initargs, (tuple, list), "a tuple"))
         limits = max_tasks_per_child, threads_per_worker, memory_limit, object_memory_limit
-        supervising = _supervising(max_tasks_per_child, threads_per_worker, memory_limit)
+        supervising = opening.supervising(max_tasks_per_child, threads_per_worker, memory_limit)
         if machine_capabilities is not None:
             supervising = supervising.sharing(machine_capabilities)
         memory_bytes = None
@@ -143,7 +132,7 @@ class ScalerExecutor(Viewed, Executor):
         address = read_given_address(address)
         own = TaskOptions(
             stream_output=arguments.flag("stream_output", stream_output),
-            log_level=level_of(forward_logs),
+            log_level=arguments.log_level(forward_logs),
         )
         self._take_options(CallOptions(own, kept=check_options({"cache": cache})["cache"]))
         nested = worker_context.nested_session(address)
@@ -152,21 +141,21 @@ class ScalerExecutor(Viewed, Executor):
             sizes = initializer, machine_capabilities, *limits
             is_sized = any(one is not None for one in sizes)
             is_sized |= bool(address and max_workers)
-            _check_joining(is_sized=is_sized, dashboard=dashboard)
-            credentials = Credentials.of(CLIENT, read_keys_argument(keys))
-            self._session = nested or _join(address or "", timeout, waits_s, credentials)
+            opening.check_joining(is_sized=is_sized, dashboard=dashboard)
+            credentials = opening.keys_of(keys)
+            self._session = nested or opening.join(address or "", timeout, waits_s, credentials)
             self._max_workers = max_workers or max(self._session.connection.welcome.workers, 1)
         else:
-            self._max_workers = max_workers or usable_cpus()
-            cluster = EmbeddedCluster(
-                self._max_workers,
+            cluster = opening.start(
+                max_workers,
                 initializer=initializer,
                 initargs=initargs,
                 object_memory_bytes=memory_bytes,
                 supervising=supervising,
                 dashboard=dashboard,
             )
-            self._session = _session_of(cluster, waits_s)
+            self._max_workers = cluster.workers
+            self._session = opening.session_of(cluster, waits_s)
         self._owner = weakref.finalize(self, self._session.close, CLOSED, wait=False)
         # At exit the session itself sees to it that submitted work finishes.
         self._owner.atexit = False
@@ -265,6 +254,8 @@ class ScalerExecutor(Viewed, Executor):
             "again": asked.reserialize,
         }
         if progress is False:
+            from scaler_cluster.client.map import map_calls  # as late as the session's modules
+
             return map_calls(self._session, fn, items, **named)
         from scaler_cluster.client.progress import bar_of, map_shown
 
@@ -371,68 +362,6 @@ class ScalerExecutor(Viewed, Executor):
             "a ScalerExecutor holds sockets and processes and cannot be pickled; join the same "
             "cluster with ScalerExecutor(address=...) instead"
         )
-
-
-def _supervising(
-    max_tasks_per_child: int | None, threads_per_worker: int | None, memory_limit: int | str | None
-) -> SupervisorOptions:
-    """Return what these arguments of an executor mean for its workers; raises ConfigError."""
-    tasks_max, threads, memory_bytes = 0, 1, 0
-    if max_tasks_per_child is not None:
-        tasks_max = arguments.whole("max_tasks_per_child", max_tasks_per_child, 1, bound=">= 1")
-    if threads_per_worker is not None:
-        threads = arguments.whole("threads_per_worker", threads_per_worker, 1)
-    if memory_limit is not None:
-        bound = "32 MiB or more, as a worker that does nothing takes most of that"
-        memory_bytes = arguments.size("memory_limit", memory_limit, MEMORY_LIMIT_MIN, bound=bound)
-    return SupervisorOptions(
-        max_tasks_per_child=tasks_max,
-        threads_per_worker=threads,
-        memory_limit_bytes=memory_bytes,
-    )
-
-
-def _check_joining(*, is_sized: bool, dashboard: bool) -> None:
-    """Raise ConfigError if what was given is for an embedded cluster."""
-    if is_sized:
-        raise ConfigError(
-            "max_workers, initializer, max_tasks_per_child, threads_per_worker, "
-            "machine_capabilities and the memory limits belong to an embedded cluster; those of a "
-            "running cluster are set where it is started"
-        )
-    if dashboard:
-        raise ConfigError(
-            "dashboard=True belongs to an embedded cluster; a running one has its own, if any: see "
-            "dashboard_link"
-        )
-
-
-def _join(
-    address: str,
-    timeout: float,
-    waits_s: float,
-    credentials: Credentials = OWN_KEYS,
-    cluster: EmbeddedCluster | None = None,
-) -> Session:
-    """Connect to a scheduler; if it falls silent later, it has ``waits_s`` to come back."""
-    heartbeat_s = min(HEARTBEAT_S, waits_s / 2)
-    return Session(
-        address,
-        timeout=timeout,
-        cluster=cluster,
-        heartbeat_s=heartbeat_s,
-        silence_s=waits_s,
-        credentials=credentials,
-    )
-
-
-def _session_of(cluster: EmbeddedCluster, waits_s: float) -> Session:
-    """Connect to a cluster that was just started; it is stopped if that fails."""
-    try:
-        return _join(cluster.address, START_TIMEOUT_S, waits_s, cluster=cluster)
-    except BaseException:
-        cluster.stop()
-        raise
 
 
 def _check_context(mp_context: object) -> None:

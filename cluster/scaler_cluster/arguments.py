@@ -7,16 +7,20 @@ in one sentence which argument it is, what it takes and what it got.
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 from collections.abc import Mapping
 from concurrent.futures import Future
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import NAME_CHARS_MAX, TASK_ID_MAX
 from scaler_cluster.texts import shown
-from scaler_cluster.wire.messages import WHOLE_MACHINE
+from scaler_cluster.users import INSECURE
+from scaler_cluster.wire.options import WHOLE_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -31,6 +35,7 @@ CAPABILITIES_MAX = 256
 """No task demands so many things; the codec refuses more."""
 NAMES_MAX = 65_536
 """As many machines as a task may be allowed to run on; the codec refuses more."""
+LEVELS = "True, False, or a level, such as logging.INFO, 'INFO' or 20"
 POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 SIZE = re.compile(
     r"(\d{1,20}\.?\d{0,20}|\.\d{1,20})\s*(?:([kmgtp])(i?))?b?", re.ASCII | re.IGNORECASE
@@ -202,3 +207,42 @@ def _check_name(name: str, one: object) -> None:
         raise ConfigError(
             f"{name} must have names of 1 to {NAME_CHARS_MAX} characters, not {shown(one)}"
         )
+
+
+# -- output, keys --------------------------------------------------------------------------------
+
+
+def log_level(forward_logs: bool | int | str) -> int:
+    """Return from which level on records are forwarded: 0 for none, the root logger's for True."""
+    if isinstance(forward_logs, bool):
+        return max(logging.getLogger().level, 1) if forward_logs else 0
+    level: object = forward_logs
+    if isinstance(level, str):
+        level = logging.getLevelName(level)
+        if not isinstance(level, int):
+            raise ConfigError(f"forward_logs must be {LEVELS}, not {forward_logs!r}")
+    return whole("forward_logs", level, 1, bound=LEVELS, wants=LEVELS)
+
+
+def keys_path(keys: str | os.PathLike[str] | None, security_config: object = None) -> str | None:
+    """Return the keys that a program gives, by one of two names, with a path that is absolute.
+
+    A client that is pickled takes the path along, and another process has another directory.
+    """
+    has_files = getattr(security_config, "has_credentials", None)
+    if has_files is not None and not has_files():
+        # Scaler's configuration of TLS, without TLS.
+        security_config = None
+    if security_config is not None and not isinstance(security_config, (str, os.PathLike)):
+        raise ConfigError(
+            "security_config must be a path of keys that scaler_keys made: there is no TLS between "
+            "processes, but keys for both sides (CURVE)"
+        )
+    if keys is not None and security_config is not None:
+        raise ConfigError("keys and security_config are the same: give only one")
+    given = security_config if keys is None else keys
+    if given is None:
+        return None
+    if not isinstance(given, (str, os.PathLike)):
+        raise TypeError(f"keys must be a path, not {shown(given)}")
+    return INSECURE if given == INSECURE else str(Path(given).expanduser().absolute())

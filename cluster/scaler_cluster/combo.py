@@ -12,7 +12,6 @@ from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.process.dashboard_link import widget
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import PRIVATE, SchedulerOptions, SupervisorOptions
-from scaler_cluster.security.credentials import read_keys_argument
 from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
@@ -208,7 +207,7 @@ class SchedulerClusterCombo:
         n_workers = arguments.whole("n_workers", n_workers, 0)
         arguments.flag("dashboard", dashboard)
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
-        given["keys"] = read_keys_argument(keys, security_config)
+        given["keys"] = arguments.keys_path(keys, security_config)
         given["address"] = PRIVATE if address is None else address
         scheduler, workers = _settings_of(given)
         self._cluster = EmbeddedCluster(

@@ -18,6 +18,8 @@ ROLES = (SCHEDULER, STORAGE, WORKER, CLIENT, MONITOR)
 MANY = (WORKER, CLIENT, MONITOR, OPERATOR)
 """Those that several keys of one cluster may have."""
 KNOWN = (*ROLES, OPERATOR, OWNER)
+INSECURE = "insecure"
+"""Said in place of a path of keys: everybody is nobody."""
 
 
 def user(role: str, name: str) -> str:

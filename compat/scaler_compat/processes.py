@@ -9,6 +9,7 @@ import asyncio
 import subprocess
 from typing import TYPE_CHECKING
 
+from scaler_cluster import arguments
 from scaler_cluster.config.sections import SchedulerSettings, StorageSettings
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.errors import ConfigError
@@ -19,7 +20,6 @@ from scaler_cluster.process.process_config import (
     StorageServerConfig,
     SupervisorProcessConfig,
 )
-from scaler_cluster.security.credentials import read_keys_argument
 from scaler_compat.config_groups import PolicyConfig
 from scaler_compat.config_sections import plain
 
@@ -198,7 +198,7 @@ class SchedulerProcess(_ManagingProcess):
             logging_paths=logging_paths,
             logging_config_file=logging_config_file,
             logging_level=logging_level,
-            keys=read_keys_argument(None, security_config),
+            keys=arguments.keys_path(None, security_config),
             scaling_controller_strategy=plain(scaling_controller_strategy),
             adapter_webhook_urls=tuple(adapter_webhook_urls),
         )
@@ -322,7 +322,7 @@ class Worker(Cluster):
             logging_paths,
             logging_level=logging_level,
             preload=preload,
-            keys=read_keys_argument(None, security_config),
+            keys=arguments.keys_path(None, security_config),
         )
         self.identity = name.encode()
 
@@ -352,7 +352,7 @@ class ObjectStorageServerProcess(EngineProcess):
             logging_paths=logging_paths,
             logging_level=logging_level,
             logging_config_file=logging_config_file,
-            keys=read_keys_argument(None, security_config),
+            keys=arguments.keys_path(None, security_config),
         )
         config = StorageServerConfig.from_settings(settings)
         super().__init__("storage_server", config, reports=True)

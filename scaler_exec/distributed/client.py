@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.client import Client as EngineClient
 from scaler_cluster.client.dask_graph import merge_options
-from scaler_cluster.process.log_records import level_of
+from scaler_cluster.client.task_session import TaskSession
 from scaler_exec.distributed import current
 from scaler_exec.distributed.arriving import Gathered, as_completed
 from scaler_exec.distributed.cluster import LocalCluster
@@ -267,7 +268,7 @@ class Client(Submitting, Computing, Observing, Coding):
             raise NotImplementedError(
                 "forward_logging passes on what all loggers log: filter it at the logger here"
             )
-        self._forward(level_of(level or 1))
+        self._forward(arguments.log_level(level or 1))
 
     def unforward_logging(self, logger_name: str | None = None) -> None:
         """Pass on nothing of tasks that are submitted from now on."""
@@ -315,7 +316,7 @@ class Client(Submitting, Computing, Observing, Coding):
         self.status = "closed"
         current.drop_default(self)
         session = self._engine._session
-        is_nested = isinstance(session, worker_context.TaskSession)
+        is_nested = isinstance(session, TaskSession)
         try:
             if self._detached and not is_nested:
                 self._cancel_all()

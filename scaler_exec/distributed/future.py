@@ -10,10 +10,10 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from scaler_cluster.client import worker_context
 from scaler_cluster.client.event_loops import arrival
 from scaler_cluster.client.future import PLAIN, FutureHandle, ScalerFuture, load
 from scaler_cluster.client.graph import FLAT
+from scaler_cluster.client.task_session import TaskSession
 from scaler_cluster.errors import FutureInsideError
 from scaler_exec.distributed.refused import refused_of
 from scaler_exec.distributed.timing import TooLateError, seconds_of
@@ -72,7 +72,7 @@ class Task(FutureHandle):
         self.future = future
         self.call = call
         self.serial = next(_serials)
-        if call and not isinstance(session, worker_context.TaskSession) and not _is_flat(call):
+        if call and not isinstance(session, TaskSession) and not _is_flat(call):
             # Of a task in a worker everything ends soon.
             future.add_done_callback(partial(_let_go, call))
 

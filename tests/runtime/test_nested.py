@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scaler_cluster.client.session import CONNECT_TIMEOUT_S
+from scaler_cluster.core.client.liveness import CONNECT_TIMEOUT_S
 from scaler_exec import (
     Client,
     ConfigError,

@@ -242,6 +242,17 @@ def test_submitting_after_the_end_is_refused() -> None:
     assert (ended.stderr, ended.returncode) == ("", 0)
 
 
+def test_what_a_program_does_at_its_exit_may_still_submit() -> None:
+    """An atexit handler made after the import, though before the executor, can submit."""
+    ended = run_program(
+        "import atexit, scaler_exec\n"
+        "atexit.register(lambda: print(executor.submit(abs, -1).result()))\n"
+        "executor = scaler_exec.ScalerExecutor(1)\n"
+    )
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("1\n", "", 0)
+
+
 def test_a_program_may_be_ended_in_the_middle() -> None:
     """os._exit in the client takes the whole cluster with it."""
     ended = run_program(

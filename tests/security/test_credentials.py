@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scaler_cluster import arguments
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.curve import AllowList
 from scaler_cluster.security import key_files
@@ -15,7 +16,6 @@ from scaler_cluster.security.credentials import (
     TASKS_DOOR,
     Credentials,
     is_loopback,
-    read_keys_argument,
 )
 from scaler_cluster.users import CLIENT, MONITOR, SCHEDULER, STORAGE, WORKER
 
@@ -225,18 +225,18 @@ def test_a_path_that_a_program_gives_holds_in_every_directory(directory, monkeyp
     monkeypatch.setenv("HOME", str(directory.parent))
 
     for given in ("keys", "./keys", Path("keys"), "~/keys"):
-        assert read_keys_argument(given) == str(directory), given
-    assert read_keys_argument("insecure") == "insecure"
+        assert arguments.keys_path(given) == str(directory), given
+    assert arguments.keys_path("insecure") == "insecure"
 
 
 def test_what_a_program_may_give(directory) -> None:
     """A path, by one of two names; no configuration of TLS."""
-    assert read_keys_argument(directory) == str(directory)
-    assert read_keys_argument(None, directory) == str(directory)
-    assert read_keys_argument(None) is None
+    assert arguments.keys_path(directory) == str(directory)
+    assert arguments.keys_path(None, directory) == str(directory)
+    assert arguments.keys_path(None) is None
     with pytest.raises(ConfigError, match="there is no TLS between processes"):
-        read_keys_argument(None, object())
+        arguments.keys_path(None, object())
     with pytest.raises(ConfigError, match="give only one"):
-        read_keys_argument(directory, directory)
+        arguments.keys_path(directory, directory)
     with pytest.raises(TypeError, match="keys must be a path"):
-        read_keys_argument(7)  # type: ignore[arg-type]
+        arguments.keys_path(7)  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client.event_loops import Turn, mailbox
 from scaler_cluster.client.future import load
-from scaler_cluster.client.map import Linked, MapCall, load_all, zipped
+from scaler_cluster.client.items import zipped
+from scaler_cluster.client.map import Linked, MapCall, load_all
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 

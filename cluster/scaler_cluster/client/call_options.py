@@ -10,7 +10,7 @@ from scaler_cluster import arguments
 from scaler_cluster.client.calls import MARK
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.texts import shown
-from scaler_cluster.wire.messages import DEFAULT_OPTIONS, TaskOptions, intern_options
+from scaler_cluster.wire.options import DEFAULT_OPTIONS, TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,16 +14,13 @@ from scaler_cluster.client.calls import MARK, rows_of, takes
 from scaler_cluster.client.client_settings import ClientSettings
 from scaler_cluster.client.connected import ConnectedClient
 from scaler_cluster.client.dask_names import is_of_dask
-from scaler_cluster.client.graph_runner import GraphRunner
+from scaler_cluster.client.items import STEADY, zipped
 from scaler_cluster.client.kept_calls import refuse_graphs, submit_kept
-from scaler_cluster.client.map import STEADY, map_calls, zipped
-from scaler_cluster.client.session import RECONNECT_TIMEOUT_S
 from scaler_cluster.config.values import STORAGES, read_given_address
+from scaler_cluster.core.client.liveness import RECONNECT_TIMEOUT_S
 from scaler_cluster.errors import PayloadError
-from scaler_cluster.process.log_records import level_of
-from scaler_cluster.security.credentials import read_keys_argument
 from scaler_cluster.texts import shown
-from scaler_cluster.wire.messages import TaskOptions, intern_options
+from scaler_cluster.wire.options import TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.cache import ResultCache
     from scaler_cluster.client.call_options import TaskKeywords
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.graph_runner import GraphRunner
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.config.values import HasAddress
@@ -95,7 +93,7 @@ class Client(ConnectedClient):
         reconnect_timeout_seconds: float = RECONNECT_TIMEOUT_S,
         cache: str | PathLike[str] | ResultCache | None = None,
     ) -> None:
-        given = read_keys_argument(keys, security_config)
+        given = arguments.keys_path(keys, security_config)
         if serializer is not None:
             wants = "a class or an object with serialize() and deserialize()"
             arguments.having("serializer", serializer, ("serialize", "deserialize"), wants)
@@ -105,7 +103,7 @@ class Client(ConnectedClient):
         own = TaskOptions(
             profiling=arguments.flag("profiling", profiling),
             stream_output=arguments.flag("stream_output", stream_output),
-            log_level=level_of(forward_logs),
+            log_level=arguments.log_level(forward_logs),
         )
         settings = ClientSettings(
             arguments.seconds("timeout_seconds", timeout_seconds),
@@ -253,6 +251,8 @@ class Client(ConnectedClient):
         *,
         steady: bool,
     ) -> list[T]:
+        from scaler_cluster.client.map import map_calls  # as late as the session's modules
+
         asked = asked.of(fn)
         if asked.cache is not None:
             futures = [self._submit(fn, tuple(args), {}, asked) for args in items]
@@ -343,6 +343,8 @@ class Client(ConnectedClient):
 
     @property
     def _graphs(self) -> GraphRunner:
+        from scaler_cluster.client.graph_runner import GraphRunner  # likewise
+
         return GraphRunner(self._session, self._serialization)
 
     def progress(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import CLIENT
 
 if TYPE_CHECKING:
     from scaler_cluster.client.serializer import Serializer
+    from scaler_cluster.security.credentials import Credentials
 
 
 @dataclass(frozen=True)
@@ -27,4 +27,7 @@ class ClientSettings:
     @property
     def credentials(self) -> Credentials:
         """Return its keys; raises ConfigError."""
+        # It brings the transport along, as the session does for which these are.
+        from scaler_cluster.security.credentials import Credentials
+
         return Credentials.of(CLIENT, self.keys)

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
-from scaler_cluster.client.serializer import DefaultSerializer, Serialization
-from scaler_cluster.client.session import Session
 from scaler_cluster.client.views import Viewed
 from scaler_cluster.errors import ConfigError
 
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from scaler_cluster.client.call_options import CallOptions
     from scaler_cluster.client.client_settings import ClientSettings
     from scaler_cluster.client.profile import Profile, RunningTask
+    from scaler_cluster.client.serializer import Serialization
+    from scaler_cluster.client.session import Session
     from scaler_cluster.process.dashboard_link import DashboardLink
 
 
@@ -39,9 +39,13 @@ class ConnectedClient(Viewed):
     def _take(self, settings: ClientSettings, asked: CallOptions) -> None:
         self._take_options(asked)
         self._settings = settings
+        self._serialization: Serialization | None = None
         serializer = settings.serializer
-        is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
-        self._serialization = None if serializer is None or is_ours else Serialization(serializer)
+        if serializer is not None:
+            from scaler_cluster.client.serializer import DefaultSerializer, Serialization
+
+            if not (serializer is DefaultSerializer or type(serializer) is DefaultSerializer):
+                self._serialization = Serialization(serializer)
 
     def _open(self, address: str | None, cluster: str) -> Session:
         """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
@@ -54,6 +58,9 @@ class ConnectedClient(Viewed):
                 "No scheduler address provided, and not running inside a worker context: "
                 "Client(address=...) needs one, except inside of a task"
             )
+        # It brings the transport along: who only imports the package does not wait for that.
+        from scaler_cluster.client.session import Session
+
         settings = self._settings
         return Session(
             address,

@@ -24,7 +24,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.session import Session
@@ -35,11 +35,6 @@ RUN_TASKS_FIRST = 64
 RUN_TASKS_MAX = 2048
 NAMING_BYTES = 20
 """A shorter pickle names no module."""
-_BUILTIN: tuple[Iterable[Any], ...] = (
-    [], (), "", b"", {}, {}.values(), {}.items(), set(), range(0), range(1 << 64),
-)  # fmt: skip
-STEADY = frozenset((itertools.repeat, itertools.count, *(type(iter(one)) for one in _BUILTIN)))
-"""Types of iterators that run no code of the user between two items."""
 
 
 class MapCall:
@@ -340,12 +335,6 @@ class _Owner:
         if call is not None:
             call.all_asked()
             self._session.drop_call(call, cancel=self.is_begun)
-
-
-def zipped(iterables: Iterable[Iterable[Any]]) -> tuple[Iterator[Any], bool]:
-    """Return what ``zip`` does, and whether no code of the user runs between two items."""
-    iterators = [iter(one) for one in iterables]
-    return zip(*iterators, strict=False), all(type(one) in STEADY for one in iterators)
 
 
 def map_calls(

@@ -21,7 +21,7 @@ from scaler_cluster.errors import (
 from scaler_cluster.ids import NAME_CHARS_MAX
 from scaler_cluster.objects.source import Source
 from scaler_cluster.process.process import make_peer_id
-from scaler_cluster.security.credentials import Credentials, read_keys_argument
+from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.texts import shown
 from scaler_cluster.users import OPERATOR
 from scaler_cluster.wire import messages as m
@@ -68,7 +68,7 @@ class Operator:
     ) -> None:
         self._address = CONNECT.argument("address", address)
         self._timeout = arguments.seconds("timeout", timeout)
-        credentials = Credentials.of(OPERATOR, read_keys_argument(keys))
+        credentials = Credentials.of(OPERATOR, arguments.keys_path(keys))
         passport = credentials.resolved(self._address).passport(self._address)
         if passport is None:
             raise ConfigError(

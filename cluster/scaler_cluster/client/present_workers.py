@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scaler_cluster.client.worker_context import TaskSession
+from scaler_cluster.client.task_session import TaskSession
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError, TaskLostError
 from scaler_cluster.wire.messages import DEFAULT_OPTIONS
 

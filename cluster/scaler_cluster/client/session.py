@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import sys
@@ -11,6 +10,7 @@ from concurrent.futures import CancelledError
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.client import at_exit
 from scaler_cluster.client.call_pickler import CallPickler
 from scaler_cluster.client.connection import LATER, SEND, Connection
 from scaler_cluster.client.future import ScalerFuture
@@ -21,7 +21,12 @@ from scaler_cluster.client.leader_follower import LeaderFollower
 from scaler_cluster.client.live_graphs import SessionGraphs
 from scaler_cluster.client.settler import Settler
 from scaler_cluster.client.waiter import Waiter
-from scaler_cluster.core.client.liveness import Liveness
+from scaler_cluster.core.client.liveness import (
+    CONNECT_TIMEOUT_S,
+    HEARTBEAT_S,
+    RECONNECT_TIMEOUT_S,
+    Liveness,
+)
 from scaler_cluster.errors import (
     ClusterUnreachableError,
     ConfigError,
@@ -51,12 +56,6 @@ if TYPE_CHECKING:
     from scaler_cluster.pickling.payload import ObjectReference
     from scaler_cluster.process.embedded_cluster import EmbeddedCluster
     from scaler_cluster.wire.batch import Batch
-
-CONNECT_TIMEOUT_S = 10.0
-HEARTBEAT_S = 1.0
-RECONNECT_TIMEOUT_S = 300.0
-"""A scheduler that answered no heartbeat for so long is gone: it may be stopped for a while, or be
-started anew. Clusters wait as long by default."""
 
 OWN_KEYS = Credentials(role=CLIENT)
 """Those of this user, where nothing else was said."""
@@ -475,6 +474,6 @@ def _mark_forked() -> None:
         session.mark_forked()
 
 
-atexit.register(_finish_all)
+at_exit.finishers.append(_finish_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_mark_forked)

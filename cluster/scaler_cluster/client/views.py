@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import TYPE_CHECKING
+
+from scaler_cluster.client import at_exit
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -64,3 +67,8 @@ class Viewed:
 
     def _take_options(self, asked: CallOptions) -> None:
         self._asked = asked
+
+
+# Sessions are imported when the first one is opened. What a program registered before that, but
+# after it imported this, is to run first all the same: it may still submit tasks.
+atexit.register(at_exit.finish)

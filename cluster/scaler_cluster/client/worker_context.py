@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from scaler_cluster.client.session import Session
 from scaler_cluster.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-class TaskSession(Session):
-    """The session through which the tasks of a worker submit tasks."""
-
-    @property
-    @abstractmethod
-    def cluster_name(self) -> str:
-        """What is different in each cluster: the directory of its objects."""
-
-    @abstractmethod
-    def check_in_task(self) -> None:
-        """Raise ConfigError outside of tasks."""
-
-    @abstractmethod
-    def set_seceded(self, *, seceded: bool) -> None:
-        """The task in which this is called leaves its worker's place to others, or returns."""
-
+    from scaler_cluster.client.task_session import TaskSession
 
 open_session: Callable[[], TaskSession] | None = None
 """Returns the session of this worker's tasks; the worker sets it. None in all other processes."""

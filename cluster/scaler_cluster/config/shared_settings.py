@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from scaler_cluster.config.option import Section, option
 from scaler_cluster.config.values import FILE, FILES, FLAG, choice
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.users import INSECURE
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-INSECURE = "insecure"
-"""Said in place of a path of keys: without keys."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,6 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster import arguments
-from scaler_cluster.errors import ConfigError
 from scaler_cluster.texts import TEXT_CHARS_MAX, sendable
 from scaler_cluster.wire.codec import TEXT_BYTES_MAX
 
@@ -16,25 +14,9 @@ if TYPE_CHECKING:
 
 STREAM = "log"
 """The name of the stream on which records travel, beside ``stdout`` and ``stderr``."""
-LEVELS = "True, False, or a level, such as logging.INFO, 'INFO' or 20"
 _formatter = logging.Formatter()
 _senders: list[RecordSender] = []
 """The sender of the task that runs in this process; empty: records stay here."""
-
-
-def level_of(forward_logs: bool | int | str) -> int:
-    """Return from which level on records are forwarded: 0 for none, the root logger's for True.
-
-    Raises ConfigError, TypeError.
-    """
-    if isinstance(forward_logs, bool):
-        return max(logging.getLogger().level, 1) if forward_logs else 0
-    level: object = forward_logs
-    if isinstance(level, str):
-        level = logging.getLevelName(level)
-        if not isinstance(level, int):
-            raise ConfigError(f"forward_logs must be {LEVELS}, not {forward_logs!r}")
-    return arguments.whole("forward_logs", level, 1, bound=LEVELS, wants=LEVELS)
 
 
 class RecordSender(logging.Handler):

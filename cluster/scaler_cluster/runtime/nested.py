@@ -20,8 +20,8 @@ from time import sleep
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.client.session import RECONNECT_TIMEOUT_S
-from scaler_cluster.client.worker_context import TaskSession
+from scaler_cluster.client.task_session import TaskSession
+from scaler_cluster.core.client.liveness import RECONNECT_TIMEOUT_S
 from scaler_cluster.core.client.requests import FUNCTIONS_MAX
 from scaler_cluster.core.worker.subtasks import HandedOver, Subtask
 from scaler_cluster.core.worker.waiting import BLOCKED_AFTER_S

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from scaler_cluster.config.shared_settings import INSECURE
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.curve import AllowList, Guard, Passport
 from scaler_cluster.links.link import split_key
@@ -22,8 +21,16 @@ from scaler_cluster.security.key_files import (
     read_keys,
 )
 from scaler_cluster.security.keys import Keys, PublicKey, parse
-from scaler_cluster.texts import shown
-from scaler_cluster.users import CLIENT, MONITOR, OPERATOR, OWNER, SCHEDULER, STORAGE, WORKER
+from scaler_cluster.users import (
+    CLIENT,
+    INSECURE,
+    MONITOR,
+    OPERATOR,
+    OWNER,
+    SCHEDULER,
+    STORAGE,
+    WORKER,
+)
 
 if TYPE_CHECKING:
     import logging
@@ -200,33 +207,6 @@ class Credentials:
             return here.keys, here.keys
         scheduler, owner = loopback_keys()
         return scheduler, loopback_operator() if self.role == OPERATOR else owner
-
-
-def read_keys_argument(
-    keys: str | os.PathLike[str] | None, security_config: object = None
-) -> str | None:
-    """Return the keys that a program gives, by one of two names, with a path that is absolute.
-
-    A client that is pickled takes the path along, and another process has another directory. Raises
-    TypeError, or ConfigError for what TLS would need.
-    """
-    has_files = getattr(security_config, "has_credentials", None)
-    if has_files is not None and not has_files():
-        # Scaler's configuration of TLS, without TLS.
-        security_config = None
-    if security_config is not None and not isinstance(security_config, (str, os.PathLike)):
-        raise ConfigError(
-            "security_config must be a path of keys that scaler_keys made: there is no TLS between "
-            "processes, but keys for both sides (CURVE)"
-        )
-    if keys is not None and security_config is not None:
-        raise ConfigError("keys and security_config are the same: give only one")
-    given = security_config if keys is None else keys
-    if given is None:
-        return None
-    if not isinstance(given, (str, os.PathLike)):
-        raise TypeError(f"keys must be a path, not {shown(given)}")
-    return INSECURE if given == INSECURE else str(Path(given).expanduser().absolute())
 
 
 def is_loopback(address: str) -> bool:

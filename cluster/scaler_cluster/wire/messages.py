@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from scaler_cluster.wire import options
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ SCHEDULER = "scheduler"
 OPERATOR = "operator"
 """Acts on the tasks and workers of others; only with a key of its own."""
 
-Capabilities: TypeAlias = "tuple[tuple[str, float], ...]"
-"""Names and amounts, ordered by name. Offered: how much there is, -1 if it is never used up.
-Demanded: how much a task uses, 0 or less if it must only be there."""
+# The options of tasks, which have a module of their own.
+ACTOR = options.ACTOR
+DEFAULT_OPTIONS = options.DEFAULT_OPTIONS
+WHOLE_MACHINE = options.WHOLE_MACHINE
+Capabilities: TypeAlias = options.Capabilities
+Demand: TypeAlias = options.Demand
+TaskOptions = options.TaskOptions
+intern_options = options.intern_options
 
-Demand: TypeAlias = "tuple[Capabilities, tuple[str, ...], int, bool]"
-"""What tasks demand: capabilities, names of workers, cores, and whether a worker for good."""
-
-ACTOR = "actor:"
-"""Names of actors begin so; no machine has such a name."""
 ACTORS_MAX = 64
 """Actors of a machine: each is a process of some 30 MB."""
 
@@ -55,8 +56,6 @@ GPU = "gpu"
 is told which pieces are its own."""
 DEVICES_MAX = 1024
 """GPUs of a machine: far more than any has."""
-WHOLE_MACHINE = -1
-"""As a number of cores: all that the machine has."""
 
 
 class Message:
@@ -81,55 +80,6 @@ class Message:
         """Return its class and its fields."""
         said = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
         return f"{type(self).__name__}({said})"
-
-
-@dataclass(slots=True, frozen=True)
-class TaskOptions:
-    """The options that a user sets for each task of a submission."""
-
-    priority: int = 0
-    """Tasks with a higher priority run first."""
-    timeout_s: float | None = None
-    """A task is stopped this many seconds after its start; None: never."""
-    retries: int = 0
-    """How often a task runs again after it raised or its worker died."""
-    at_most_once: bool = False
-    """Never start a task a second time, even if its machine was lost."""
-    stream_output: bool = False
-    """Send the output of the task to the client."""
-    profiling: bool = False
-    """Measure the task, and send the client a Profile."""
-    depth: int = 0
-    """The level of nesting: 0 if no task submitted the task, 1 for its children, and so on. Among
-    tasks of equal priority, deeper ones run first."""
-    capabilities: Capabilities = ()
-    """What the worker must have to run the task."""
-    workers: tuple[str, ...] = ()
-    """Names of workers and machines, and aliases of workers, that may run the task; empty: any."""
-    log_level: int = 0
-    """Send the task's log records from this level on to the client; 0: none."""
-    cores: int = 1
-    """How many workers of its machine run nothing else while it runs, its own among them;
-    WHOLE_MACHINE: all of them."""
-    creates: str = ""
-    """The actor that the task makes: from then on its worker runs nothing but calls of that actor.
-    Tasks whose ``workers`` name an actor are its calls."""
-
-    @property
-    def demand(self) -> Demand:
-        """What a worker and its machine must have to run the task."""
-        return self.capabilities, self.workers, self.cores, bool(self.creates)
-
-    @property
-    def is_for_any(self) -> bool:
-        """True if any worker may run the task."""
-        return self.cores == 1 and not (self.capabilities or self.workers or self.creates)
-
-    @property
-    def actor(self) -> str:
-        """The actor whose method the task calls; empty: it is no such call."""
-        first = self.workers[0] if self.workers else ""
-        return first if first.startswith(ACTOR) else ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -162,14 +112,6 @@ class StorageEndpoint:
 
 NOWHERE = StorageEndpoint()
 """Keeps nothing."""
-
-DEFAULT_OPTIONS = TaskOptions()
-"""The one that travels as nothing; who makes options that equal it uses it itself."""
-
-
-def intern_options(options: TaskOptions) -> TaskOptions:
-    """Return DEFAULT_OPTIONS for options that equal it, others as they are."""
-    return DEFAULT_OPTIONS if options == DEFAULT_OPTIONS else options
 
 
 # -- any peer <-> scheduler ------------------------------------------------------------------

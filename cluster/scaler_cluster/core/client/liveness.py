@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+CONNECT_TIMEOUT_S = 10.0
+HEARTBEAT_S = 1.0
+RECONNECT_TIMEOUT_S = 300.0
+"""A scheduler that answered no heartbeat for so long is gone: it may be stopped for a while, or be
+started anew. Clusters wait as long by default."""
 MISSED_S = 5.0
 """A scheduler that answered no heartbeat for so long is worth a word to the user."""
 
