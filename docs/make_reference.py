@@ -30,7 +30,7 @@ from scaler_cluster.config.sections import (
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.core.delivery import channel
 from scaler_cluster.core.records.lifecycle import ENDS, TRANSITIONS, Event, State
-from scaler_cluster.wire import codec, feed, options
+from scaler_cluster.wire import checks, codec, feed, options
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ envelope has at most {codec.FRAMES_MAX:,} frames.
 | type | in msgpack | bounds |
 |---|---|---|
 | int | integer | 0 to {ids.TASK_ID_MAX} |
-| float | number of seconds | 0 to {codec.SECONDS_MAX:g} |
+| float | number of seconds | 0 to {checks.SECONDS_MAX:g} |
 | bool | boolean | |
 | str in Hello | string | {ids.NAME_CHARS_MAX} characters |
-| str | string; lone surrogates are allowed | {codec.TEXT_BYTES_MAX:,} characters |
+| str | string; lone surrogates are allowed | {checks.TEXT_BYTES_MAX:,} characters |
 | bytes | binary | {ids.SEGMENT_NAME_BYTES_MAX} bytes; a function's digest has \
 {ids.FUNCTION_ID_BYTES} |
 | Buffer | binary, or the number of a frame | |
@@ -223,7 +223,9 @@ def _one_line(text: str) -> str:
 def protocol() -> str:
     """Return the reference of all messages."""
     said = _docs_of_fields(options) | _docs_of_fields(m)
-    lines = INTRODUCTION.format(m=m, ids=ids, codec=codec, channel=channel, page=PAGE).splitlines()
+    lines = INTRODUCTION.format(
+        m=m, ids=ids, checks=checks, codec=codec, channel=channel, page=PAGE
+    ).splitlines()
     for struct in KINDS:
         lines += _section(struct, struct.__name__, said)
     lines += ["", "## Messages"]

@@ -28,7 +28,7 @@ NOWHERE = ["", "", "", 0]
 HEARTBEAT_S = 2.0
 RESEND_S = 1.0
 FRAME_BYTES = 8192
-PROTOCOL = 10
+PROTOCOL = 11
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
@@ -124,7 +124,7 @@ class Worker:
 
     def _join(self, peer: Peer, role: str, supervisor: bytes) -> None:
         me = [PROTOCOL, PYTHON, os.getpid(), platform.node()]
-        rest = [NOWHERE, False, b"", "", [], 0, "", False, 0, b"", "", ""]
+        rest = [NOWHERE, False, b"", "", [], 0, "", False, 0, b"", "", "", ""]
         peer.send([HELLO, role, *me, supervisor, 0, 1, *rest])
 
     def run(self) -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from scaler_cluster import __version__
 from scaler_cluster.core.scheduler import supervisor_handlers as module
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.supervisor_handlers import LOST_MAX
@@ -73,8 +74,9 @@ def test_another_protocol_is_refused(bench):
 
     (sentence,) = bench.feed(b"C1", message)["C1"]
 
-    ours = f"this scheduler {m.PROTOCOL_VERSION}:"
-    assert sentence.startswith(f"Refused: The client speaks protocol 999, {ours}")
+    ours = f"this scheduler (scaler-exec {__version__}) {m.PROTOCOL_VERSION}:"
+    assert sentence.startswith("Refused: The client (scaler-exec ")
+    assert f") speaks protocol 999, {ours}" in sentence
     assert bench.core.take_gone() == [b"C1"]
 
 

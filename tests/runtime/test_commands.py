@@ -619,20 +619,6 @@ def test_a_host_that_is_not_there(shell) -> None:
     assert "there is no host 'no.such.invalid'" in command.err
 
 
-def test_peers_of_other_versions_are_refused(shell, address) -> None:
-    """A peer of another version is refused with a sentence and a status."""
-    shell.start(f"scaler_scheduler {address}")
-    command = shell.run(
-        "python3 -c 'import scaler_cluster.wire.messages as m; m.PROTOCOL_VERSION += 1;"
-        "from scaler_cluster.cli.cluster import main;"
-        f'raise SystemExit(main(["-n", "1", "{address}"]))\''
-    )
-
-    assert command.process.returncode == 1
-    assert "install the same version of scaler-exec on both sides" in command.err
-    assert command.err.count("\n") == 1
-
-
 def test_what_is_stopped_twice_ends_at_once(shell, address) -> None:
     """A command that is stopped twice ends at once, also while it is ending."""
     cluster = shell.start(f"scaler_cluster -n 2 {address}")

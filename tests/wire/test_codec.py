@@ -17,7 +17,7 @@ from scaler_cluster.ids import (
     SEGMENT_NAME_BYTES_MAX,
     TASK_ID_MAX,
 )
-from scaler_cluster.wire import codec
+from scaler_cluster.wire import checks, codec
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -101,6 +101,8 @@ def strategy_of(cls: type[m.Message]) -> st.SearchStrategy[m.Message]:
         if field.name == "function":
             size = FUNCTION_ID_BYTES
             fields[field.name] = st.binary(min_size=size, max_size=size)
+    if cls is m.Hello:
+        fields["protocol"] = st.just(m.PROTOCOL_VERSION)  # others: tests/wire/test_versions.py
     return st.builds(cls, **fields)
 
 
@@ -447,7 +449,7 @@ def test_too_many_messages_are_refused(monkeypatch):
 
 def test_too_long_a_text_is_refused(monkeypatch):
     """A text above TEXT_BYTES_MAX is refused."""
-    monkeypatch.setattr(codec, "TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(checks, "TEXT_BYTES_MAX", 10)
 
     refused("Refused.reason is not a valid str", m.Refused("why"), "reason", "x" * 11)
 
@@ -464,7 +466,7 @@ def test_lone_surrogates_travel():
 @pytest.mark.parametrize("field", ["host", "name", "python", "role", "pid_space"])
 def test_what_a_hello_says_is_short(field):
     """A Hello with a name that no machine and no worker can have is refused: it is kept for long."""
-    hello = m.Hello("client", 1, "3.13", 1, "host")
+    hello = m.Hello("client", m.PROTOCOL_VERSION, "3.13", 1, "host")
     for length, is_right in ((NAME_CHARS_MAX, True), (NAME_CHARS_MAX + 1, False)):
         frames = codec.encode(1, 1, 0, [dataclasses.replace(hello, **{field: "x" * length})])
         if is_right:
@@ -476,11 +478,19 @@ def test_what_a_hello_says_is_short(field):
 
 def test_the_longest_hello_fits_where_nothing_else_may_come():
     """A worker with long names and as many capabilities as there may be can say Hello."""
-    name, path = "x" * NAME_CHARS_MAX, "/" * codec.PATH_CHARS_MAX
+    name, path = "x" * NAME_CHARS_MAX, "/" * checks.PATH_CHARS_MAX
     offered = tuple((f"{number:0255}", 1.5) for number in range(codec.CAPABILITIES_MAX))
     place = m.StorageEndpoint(path, path, path)
     hello = m.Hello(
-        "worker", 1, "3.13", 1, name, place=place, name=name, capabilities=offered, pid_space=name
+        "worker",
+        m.PROTOCOL_VERSION,
+        "3.13",
+        1,
+        name,
+        place=place,
+        name=name,
+        capabilities=offered,
+        pid_space=name,
     )
     (header,) = codec.encode(1, 1, 0, [hello])
     assert len(header) <= codec.HELLO_BYTES_MAX
@@ -490,10 +500,10 @@ def test_the_longest_hello_fits_where_nothing_else_may_come():
 def test_paths_and_names_of_capabilities_have_limits():
     """A Hello with a path or a capability that is too long is refused."""
     longer = "x" * (NAME_CHARS_MAX + 1)
-    hello = m.Hello("worker", 1, "3.13", 1, "host", capabilities=((longer, 1),))
+    hello = m.Hello("worker", m.PROTOCOL_VERSION, "3.13", 1, "host", capabilities=((longer, 1),))
     with pytest.raises(RemoteProtocolError, match="a capability is a name and an amount"):
         codec.decode(codec.encode(1, 1, 0, [hello]))
-    place = m.StorageEndpoint("x" * (codec.PATH_CHARS_MAX + 1))
-    hello = m.Hello("worker", 1, "3.13", 1, "host", place=place)
+    place = m.StorageEndpoint("x" * (checks.PATH_CHARS_MAX + 1))
+    hello = m.Hello("worker", m.PROTOCOL_VERSION, "3.13", 1, "host", place=place)
     with pytest.raises(RemoteProtocolError, match="two directories"):
         codec.decode(codec.encode(1, 1, 0, [hello]))

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.texts import TEXT_CHARS_MAX, sendable
-from scaler_cluster.wire.codec import TEXT_BYTES_MAX
+from scaler_cluster.wire.checks import TEXT_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

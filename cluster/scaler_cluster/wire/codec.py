@@ -19,13 +19,14 @@ import msgpack
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import (
     FUNCTION_ID_BYTES,
-    NAME_CHARS_MAX,
     SEGMENT_NAME_BYTES_MAX,
     TASK_ID_MAX,
 )
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.checks import CHECKS, SECONDS_MAX, is_name, is_path
 from scaler_cluster.wire.parts import has_more_parts
+from scaler_cluster.wire.versions import is_foreign, read_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,8 +46,6 @@ PARTS_MAX = 400_000
 HELLO_BYTES_MAX = 128 << 10
 """Bytes of the header of a peer that has not said Hello. The longest Hello, with as many
 capabilities as there may be, has 70 KB."""
-PATH_CHARS_MAX = 4096
-"""Characters of a path or an address, as the kernel has it for paths."""
 FRAMES_MAX = 100_000
 NUMBERS = 4
 """Each envelope begins with so many numbers."""
@@ -55,10 +54,6 @@ OBJECTS_MAX = 100_000
 HOMES_MAX = 256
 """The first byte of an object's id chooses among them."""
 MESSAGES_MAX = 1_000_000
-TEXT_BYTES_MAX = 1 << 20
-"""Texts are tracebacks, reasons and printed lines; senders cut them long before."""
-SECONDS_MAX = 1e9
-"""Durations are measured; one of 30 years, or infinite, would only poison a mean."""
 CAPABILITIES_MAX = 256
 NAMES_MAX = 65_536
 """As many machines as a task may be allowed to run on."""
@@ -150,8 +145,12 @@ def _decode(frames: Sequence[Buffer]) -> Envelope:
         or not 0 <= ack <= TASK_ID_MAX
     ):
         raise RemoteProtocolError(f"not numbers in range: {body[:NUMBERS]!r:.200}")
+    items = body[NUMBERS:]
+    if items and is_foreign(items[0]):
+        # What else a peer of another version says, nobody here understands.
+        return Envelope(incarnation, to, seq, ack, [read_foreign(items[0])], frames)
     messages = []
-    for item in body[NUMBERS:]:
+    for item in items:
         messages.append(_DECODERS[item[0]](item, frames))  # noqa: PERF401 - as in encode
     return Envelope(incarnation, to, seq, ack, messages, frames)
 
@@ -215,10 +214,10 @@ def _get_options(value: Any) -> m.TaskOptions:
         or any(type(one) is not bool for one in flags)
         or type(depth) is not int
         or not 0 <= depth <= DEPTH_MAX
-        or not _CHECKS["int"](log_level)
+        or not CHECKS["int"](log_level)
         or type(cores) is not int
         or not (1 <= cores <= TASK_ID_MAX or cores == m.WHOLE_MACHINE)
-        or not _is_name(creates)
+        or not is_name(creates)
     ):
         raise RemoteProtocolError("task options of the wrong type")
     place = _get_capabilities(capabilities), _get_names(workers)
@@ -237,11 +236,7 @@ def _get_capabilities(value: Any) -> m.Capabilities:
         raise RemoteProtocolError("capabilities are a short list")
     capabilities = []
     for name, amount in value:
-        if (
-            not _is_name(name)
-            or type(amount) not in (int, float)
-            or not -1 <= amount <= TASK_ID_MAX
-        ):
+        if not is_name(name) or type(amount) not in (int, float) or not -1 <= amount <= TASK_ID_MAX:
             raise RemoteProtocolError("a capability is a name and an amount")
         capabilities.append((name, amount))
     return tuple(sorted(capabilities))
@@ -253,13 +248,13 @@ def _put_portion(portion: m.Portion) -> list[object]:
 
 def _get_portion(value: Any) -> m.Portion:
     uses, devices, cores, is_whole = value
-    if not _CHECKS["int"](cores) or cores < 1 or type(is_whole) is not bool:
+    if not CHECKS["int"](cores) or cores < 1 or type(is_whole) is not bool:
         raise RemoteProtocolError("a portion is of some cores, or of all")
     return m.Portion(_get_capabilities(uses), _get_sizes(devices), cores, is_whole)
 
 
 def _get_names(value: Any) -> tuple[str, ...]:
-    if type(value) is not list or len(value) > NAMES_MAX or not all(map(_CHECKS["str"], value)):
+    if type(value) is not list or len(value) > NAMES_MAX or not all(map(CHECKS["str"], value)):
         raise RemoteProtocolError("names are texts")
     return tuple(value)
 
@@ -270,7 +265,7 @@ def _put_home(home: m.StorageEndpoint) -> list[object]:
 
 def _get_home(value: Any) -> m.StorageEndpoint:
     address, memory, disk, memory_limit = value
-    if not all(map(_is_path, (address, memory, disk))) or not _CHECKS["int"](memory_limit):
+    if not all(map(is_path, (address, memory, disk))) or not CHECKS["int"](memory_limit):
         raise RemoteProtocolError("a home has an address, two directories and a limit")
     return m.StorageEndpoint(address, memory, disk, memory_limit)
 
@@ -282,7 +277,7 @@ def _get_homes(value: Any) -> tuple[m.StorageEndpoint, ...]:
 
 
 def _get_sizes(value: Any) -> tuple[int, ...]:
-    if type(value) is not list or len(value) > OBJECTS_MAX or not all(map(_CHECKS["int"], value)):
+    if type(value) is not list or len(value) > OBJECTS_MAX or not all(map(CHECKS["int"], value)):
         raise RemoteProtocolError("sizes are numbers of bytes")
     return tuple(value)
 
@@ -324,32 +319,7 @@ _KINDS: dict[
         lambda value, _: None if value is None else _get_portion(value),
     ),
 }
-"""How a field of each annotation is put (None: as it is) and read; others are in _CHECKS."""
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "int": lambda value: type(value) is int and 0 <= value <= TASK_ID_MAX,
-    "float": lambda value: type(value) in (int, float) and 0 <= value <= SECONDS_MAX,
-    "bool": lambda value: type(value) is bool,
-    "str": lambda value: type(value) is str and len(value) <= TEXT_BYTES_MAX,
-    # Names of segments, objects and processes: a longer one would be no name of a file.
-    "bytes": lambda value: type(value) is bytes and len(value) <= SEGMENT_NAME_BYTES_MAX,
-    "dict[str, Any]": lambda value: type(value) is dict and all(map(_is_detail, value.items())),
-}
-
-
-def _is_name(value: object) -> bool:
-    return type(value) is str and len(value) <= NAME_CHARS_MAX
-
-
-def _is_path(value: object) -> bool:
-    return type(value) is str and len(value) <= PATH_CHARS_MAX
-
-
-def _is_detail(item: tuple[object, object]) -> bool:
-    """Return True for a name and a plain value: what nests too deep could not be sent on."""
-    name, value = item
-    if type(value) is str:
-        return type(name) is str and len(value) <= TEXT_BYTES_MAX
-    return type(name) is str and (value is None or type(value) in (int, float, bool))
+"""How a field of each annotation is put (None: as it is) and read; others are in CHECKS."""
 
 
 def _register(cls: type[m.Message]) -> None:
@@ -390,7 +360,7 @@ def _register(cls: type[m.Message]) -> None:
 
 
 def _checked(owner: str, name: str, kind: str) -> Callable[[Any, Sequence[Buffer]], object]:
-    check = _is_name if owner == "Hello" and kind == "str" else _CHECKS[kind]
+    check = is_name if owner == "Hello" and kind == "str" else CHECKS[kind]
     exact = FUNCTION_ID_BYTES if name == "function" else None
 
     def read(value: Any, _: Sequence[Buffer]) -> object:

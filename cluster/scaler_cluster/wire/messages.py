@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from scaler_cluster import __version__
 from scaler_cluster.wire import options
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -119,7 +120,11 @@ NOWHERE = StorageEndpoint()
 
 @dataclass(slots=True, eq=False, repr=False)
 class Hello(Message):
-    """The first message of every peer: its role and its versions."""
+    """The first message of every peer: its role and its versions.
+
+    A peer with another version of the protocol is to be told so. Therefore no version changes the
+    form of envelopes, the fields that Hello has now, or Refused; what is new in Hello comes last.
+    """
 
     tag = 1
     role: str
@@ -164,6 +169,8 @@ class Hello(Message):
     """From a supervisor: the id of the manager that had it started; empty: nobody's."""
     unit: str = ""
     """From a supervisor: what the manager calls it."""
+    release: str = __version__
+    """The release of scaler-exec that the peer is; empty: it is another program."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -8,6 +8,7 @@ from scaler_cluster.core.scheduler.manager_handlers import tell_broken
 from scaler_cluster.core.scheduler.roles import may_be
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.versions import difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,10 +68,7 @@ class Arrivals:
     def _reason_to_refuse(self, hello: m.Hello, user: str) -> str:
         who = "cluster" if hello.role == m.SUPERVISOR else hello.role
         if hello.protocol != m.PROTOCOL_VERSION:
-            return (
-                f"The {who} speaks protocol {hello.protocol}, this scheduler "
-                f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
-            )
+            return difference(who, hello, "this scheduler")
         if not may_be(user, hello):
             return "This scheduler has no keys: only one that knows an operator's key obeys it."
         runs_tasks = hello.role not in (m.STORAGE, m.MANAGER, m.OPERATOR)

@@ -16,6 +16,7 @@ from scaler_cluster.errors import MissingObjectsError, RemoteProtocolError
 from scaler_cluster.users import OWNER, SCHEDULER, role_of
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import in_pieces
+from scaler_cluster.wire.versions import difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -251,6 +252,9 @@ class StorageCore:
             raise RemoteProtocolError("only a scheduler's key lets a scheduler in")
         if not self._waits:
             raise RemoteProtocolError("this storage has its scheduler")
+        if message.protocol != m.PROTOCOL_VERSION:
+            self._tell(peer, m.Refused(difference("scheduler", message, "this object storage")))
+            return
         follows = bool(message.name) and message.name == self._scheduler_name
         if follows:
             # The one before is dead: it is not waited for. What it ordered is not wanted any more.
