@@ -252,7 +252,7 @@ def test_the_page_names_what_there_is():
     for name, *pairs in told(FULL):
         labels.setdefault(name, set()).update(label for label, _ in pairs)
     shown: dict[str, set[str]] = {}
-    for line in (DOCS / "monitoring.md").read_text().splitlines():
+    for line in (DOCS / "metrics.md").read_text().splitlines():
         cells = line.split("|")
         if line.startswith("| `scaler_") and len(cells) == 5:
             for name in re.findall(r"`(\w+)`", cells[1]):

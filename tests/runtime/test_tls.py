@@ -17,7 +17,7 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.tls import tls_context
 from tests.runtime.helpers import BOUND_S, certificate, free_port, wait_until
 
-MONITORING = Path(__file__).parents[2] / "docs" / "monitoring.md"
+DASHBOARD = Path(__file__).parents[2] / "docs" / "dashboard.md"
 NGINX_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """Where it would write to directories of the system."""
 pytestmark = [
@@ -75,7 +75,7 @@ def test_nginx_needs_what_the_documentation_says(shell, tmp_path, browser) -> No
     cert, key = certificate(tmp_path, "own")
     command = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0 --prefix /scaler")
     link = urlsplit(command.address("dashboard at "))
-    (location,) = re.findall(r"```nginx\n(.*?)```", MONITORING.read_text(), re.DOTALL)
+    (location,) = re.findall(r"```nginx\n(.*?)```", DASHBOARD.read_text(), re.DOTALL)
     assert location.count(":8081") == 1
     port = free_port()
     temporary = "".join(f"{one}_temp_path {tmp_path}/{one};\n" for one in NGINX_PATHS)
