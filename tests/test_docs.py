@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.helpers import with_free_ports
+from tests.runtime.helpers import TYPED, with_free_ports
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -28,8 +28,6 @@ def test_reference_pages_are_up_to_date(page: str) -> None:
 
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-TYPED = ("commands.md", "configuration.md")
-"""What these show is typed into a shell: tests/runtime/test_pages.py."""
 PAGES = [page for page in [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
          if BLOCK.search(page.read_text()) and page.name not in TYPED]  # fmt: skip
 

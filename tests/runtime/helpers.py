@@ -129,6 +129,8 @@ def free_port(run: int = 1) -> int:
     raise AssertionError("all ports are taken")
 
 
+TYPED = ("commands.md", "configuration.md", "quickstart.md", "tutorial.md")
+"""Pages that show what is typed into a shell: test_pages.py does that, block by block."""
 PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 
 

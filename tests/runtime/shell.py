@@ -17,7 +17,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SCRIPTS = PROJECT["scripts"]
 TEMPLATE = """\
 #!{python}
 from {module} import {function}
@@ -71,6 +72,11 @@ class Command:
         """Wait for its end; return its status."""
         return self.process.wait(BOUND_S)
 
+    def terminate(self) -> int:
+        """Send it SIGTERM, as `kill` does; return its status."""
+        self.process.terminate()
+        return self.end()
+
     def interrupt(self) -> int:
         """Press Ctrl-C in its terminal; return its status."""
         os.killpg(self.pid, signal.SIGINT)
@@ -84,6 +90,8 @@ class Shell:
         self.directory = directory / "work"
         self.directory.mkdir()
         self.commands: list[Command] = []
+        self.jobs: list[Command] = []
+        """Those that were started by a line that ends in `&`: `%1` is the first."""
         self._path = directory / "bin"
         self._path.mkdir()
         for name, entry in SCRIPTS.items():
@@ -104,6 +112,11 @@ class Shell:
         command = Command([*words, *arguments], out, self.directory, self._path)
         self.commands.append(command)
         return command
+
+    def start_job(self, line: str) -> Command:
+        """Start a command in the background, which `kill %N` ends."""
+        self.jobs.append(self.start(line))
+        return self.jobs[-1]
 
     def script(self, name: str) -> Path:
         """Return the program that a name stands for."""
