@@ -12,12 +12,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "sphinxcontrib.mermaid",
 ]
 html_theme = "furo"
 html_title = f"scaler-exec {release}"
 myst_enable_extensions = ["deflist"]
-myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 # Signatures name types as the code does; a page for each would help nobody.

@@ -1,4 +1,4 @@
-"""Writes ``protocol.md``, ``feed.md``, ``settings.md`` and ``task-states.md`` from the code.
+"""Writes the pages and pictures of ``PAGES`` from the code.
 
 Run it as ``python docs/make_reference.py``.
 """
@@ -11,6 +11,9 @@ from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import command_reference
+import state_picture
 
 from scaler_cluster import ids
 from scaler_cluster.config import manager_types
@@ -29,7 +32,6 @@ from scaler_cluster.config.sections import (
 )
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.core.delivery import channel
-from scaler_cluster.core.records.lifecycle import ENDS, TRANSITIONS, Event, State
 from scaler_cluster.wire import checks, codec, feed, options
 from scaler_cluster.wire import messages as m
 
@@ -274,32 +276,6 @@ def _docs_of_fields(module: ModuleType) -> dict[tuple[str, str], str]:
     return said
 
 
-def task_states() -> str:
-    """Return the reference of the states of a task."""
-    lines = [
-        "# States of a task",
-        "",
-        "<!-- made by docs/make_reference.py -->",
-        "",
-        "Drawn from `scaler_cluster/core/records/lifecycle.py`. Any other move is impossible.",
-        "",
-        "```mermaid",
-        "stateDiagram-v2",
-        "    [*] --> READY",
-        "    [*] --> WAITING",
-    ]
-    for start, moves in TRANSITIONS.items():
-        by_end: dict[State, list[Event]] = {}
-        for event, end in moves.items():
-            by_end.setdefault(end, []).append(event)
-        for end, events in by_end.items():
-            label = ", ".join(event.name.lower() for event in events)
-            lines.append(f"    {start.name} --> {end.name}: {label}")
-    lines += [f"    {end.name} --> [*]" for end in ENDS]
-    lines += ["```", ""]
-    return "\n".join(lines)
-
-
 SETTINGS = """\
 # Settings
 
@@ -382,7 +358,9 @@ PAGES = {
     "protocol.md": protocol,
     "feed.md": feed_reference,
     "settings.md": settings,
-    "task-states.md": task_states,
+    "command-lines.md": command_reference.command_lines,
+    "task-states.md": state_picture.task_states,
+    "images/task-states.svg": state_picture.picture,
 }
 
 if __name__ == "__main__":

@@ -19,8 +19,11 @@ class State(IntEnum):
     CANCELLING = auto()
     """Being stopped; its future has already been told."""
     DONE = auto()
+    """Returned; an end."""
     FAILED = auto()
+    """Failed, and is not run again; an end."""
     CANCELLED = auto()
+    """Stopped, or never begun; an end."""
 
 
 class Event(IntEnum):
@@ -33,18 +36,23 @@ class Event(IntEnum):
     HOLD = auto()
     """It came back from a worker before the tasks that it depends on."""
     REVOKE = auto()
+    """The scheduler asks its worker for it, as another one would run it sooner."""
     GIVEN_BACK = auto()
     """The worker had not started it."""
     KEPT = auto()
     """The worker had started it before it could be revoked."""
     RETURNED = auto()
+    """It returned a result."""
     RAISED = auto()
+    """It raised an exception, and is not to be run again."""
     RETRY = auto()
     """It raised, or its worker died, and it may be run again."""
     LOST = auto()
     """Its worker is gone, but it had not started, or may be run again."""
     WORKER_DIED = auto()
+    """Its worker died while it ran, and it is not to be run again."""
     CANCEL = auto()
+    """Its client does not want it any more."""
     EXPIRE = auto()
     """It ran longer than its timeout."""
     STOPPED = auto()
