@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from scaler_cluster import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "scaler-exec"
 author = "the scaler-exec developers"
@@ -12,9 +17,15 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "site_files",
 ]
 html_theme = "furo"
 html_title = f"scaler-exec {release}"
+html_static_path = ["_static"]
+html_favicon = "_static/logo.svg"
+html_theme_options = {"light_logo": "logo.svg", "dark_logo": "logo.svg"}
+# Each page lies there as Markdown anyway: site_files.py.
+html_copy_source = False
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
@@ -23,5 +34,6 @@ autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 add_module_names = False
+linkcheck_timeout = 20
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True

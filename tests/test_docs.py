@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.runtime.helpers import TYPED, with_free_ports
+from tests.runtime.helpers import BOUND_S, TYPED, environment, with_free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,3 +59,23 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_notebook_shows_what_it_prints(tmp_path: Path) -> None:
+    """Each cell of the notebook that is a page gives what is stored below it."""
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+    stored = nbformat.read(DOCS / "notebook.ipynb", as_version=4)
+    fresh = nbformat.read(DOCS / "notebook.ipynb", as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    client = nbclient.NotebookClient(
+        fresh, timeout=2 * BOUND_S, kernel_name="python3", resources=resources
+    )
+
+    client.execute(env=environment() | {"IPYTHONDIR": str(tmp_path)})
+
+    outputs = [[cell.get("outputs") for cell in one.cells] for one in (stored, fresh)]
+    assert outputs[0] == outputs[1]
