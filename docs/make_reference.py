@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
@@ -194,18 +195,19 @@ def feed_reference() -> str:
         ("Events", events),
     )
     for title, kinds in parts:
-        lines += [f"## {title}", ""]
+        section: list[str] = []
         for kind in kinds:
             name = f"`{kind.kind}`" if issubclass(kind, feed.Event) else kind.__name__
-            lines += [f"### {name}", "", _one_line(inspect.getdoc(kind) or ""), ""]
-            lines += ["| field | type | meaning |", "|---|---|---|"]
+            section += [f"### {name}", "", _one_line(inspect.getdoc(kind) or ""), ""]
+            section += ["| field | type | meaning |", "|---|---|---|"]
             for one in fields(kind):
                 shown = str(one.type)
                 for before, after in TYPES.items():
                     shown = shown.replace(before, after)
                 meaning = docs.get((kind.__name__, one.name), "")
-                lines.append(f"| `{one.name}` | {shown} | {meaning} |")
-            lines.append("")
+                section.append(f"| `{one.name}` | {shown} | {meaning} |")
+            section.append("")
+        lines += [f"## {title}", "", *_contents(section, "### "), "", *section]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -230,14 +232,15 @@ def protocol() -> str:
     ).splitlines()
     for struct in KINDS:
         lines += _section(struct, struct.__name__, said)
-    lines += ["", "## Messages"]
+    messages: list[str] = []
     classes = [
         kind
         for kind in vars(m).values()
         if inspect.isclass(kind) and issubclass(kind, m.Message) and kind is not m.Message
     ]
     for kind in sorted(classes, key=lambda kind: kind.tag):
-        lines += _section(kind, f"{kind.tag} {kind.__name__}", said)
+        messages += _section(kind, f"{kind.tag} {kind.__name__}", said)
+    lines += ["", "## Messages", "", *_contents(messages, "### "), *messages]
     lines += ["", "## Numbers and names", "", "| name | value | meaning |", "|---|---|---|"]
     for name, value in vars(m).items():
         if name.startswith(("CALL_", "FAILED_", "INPUT_", "NOT_RUN")):
@@ -302,7 +305,7 @@ settings; what `scaler_cluster` has besides is passed on to the workers.
 
 def settings() -> str:
     """Return the reference of all settings."""
-    lines = [SETTINGS.rstrip()]
+    lines: list[str] = []
     for kind in (
         SchedulerSettings,
         ClusterSettings,
@@ -332,7 +335,17 @@ def settings() -> str:
         own = [one for one in table.options() if workers.get(one.name) != one]
         about = f"{(table.__doc__ or '').splitlines()[0]} Also the settings of workers above."
         lines += ["", f"## `[{name}]`", "", about, "", *_table(own)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([SETTINGS.rstrip(), "", *_contents(lines, "## "), *lines]) + "\n"
+
+
+def _contents(lines: Iterable[str], mark: str) -> list[str]:
+    """Return a list of links to the headings among the lines of a page."""
+    titles = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+    return ["In this page: " + ", ".join(f"[{title}](#{_anchor(title)})" for title in titles) + "."]
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def _table(options: Iterable[Option]) -> list[str]:

@@ -36,7 +36,7 @@ from tests.compat.distributed_tasks import (  # noqa: E402
 from tests.runtime.helpers import Flags, environment, wait_until  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "distributed-names.md"
 ROWS = dict(re.findall(r"^\| `([\w.]+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE))
 CLASSES = ("Client", "Future", "LocalCluster", "as_completed")
 COVERED: set[str] = set()
