@@ -27,7 +27,7 @@ left anywhere.
 - ``worker_driver.py`` runs the task loop of a worker up to the next task. Between any two lines of
   the loop (``preemption.py``) the control thread may take messages in.
 
-Two levels of schedulers are studied here, and are no part of the engine: see ``docs/two-levels.md``.
+Two levels of schedulers are studied here, and are no part of it: see ``docs/two-levels.md``.
 ``two_levels.py`` is the simulation of a cluster whose machines have schedulers of their own. Such a
 scheduler sees the world through ``local_world.py``. ``foreman.py`` is between it and the centre,
 and ``foreman_reports.py`` is what it reports. ``wide.py`` has what the core of a scheduler would
