@@ -27,13 +27,14 @@ left anywhere.
 - ``worker_driver.py`` runs the task loop of a worker up to the next task. Between any two lines of
   the loop (``preemption.py``) the control thread may take messages in.
 
-Two levels of schedulers are studied here, and are no part of it: see ``docs/two-levels.md``.
-``two_levels.py`` is the simulation of a cluster whose machines have schedulers of their own. Such a
-scheduler sees the world through ``local_world.py``. ``foreman.py`` is between it and the centre,
-and ``foreman_reports.py`` is what it reports. ``wide.py`` has what the core of a scheduler would
-need for that. ``race.py`` measures one level against two, with the processes of ``paced.py``, and
-``two_level_cases.py`` plays single promises. ``python -m scaler_cluster.testing two_levels`` prints
-the figures; with a first seed and a number it plays seeds with faults.
+Two levels of schedulers are studied here, and are not part of the engine: see
+``docs/two-levels.md``. ``two_levels.py`` is the simulation of a cluster whose machines have
+schedulers of their own. Such a scheduler sees the world through ``local_world.py``. ``foreman.py``
+is between it and the centre, and ``foreman_reports.py`` is what it reports. ``wide.py`` has what
+the core of a scheduler would need for that. ``race.py`` measures one level against two, with the
+processes of ``paced.py``, and ``two_level_cases.py`` plays single promises. ``python -m
+scaler_cluster.testing two_levels`` prints the figures; with a first seed and a number it plays
+seeds with faults.
 
 ``python -m scaler_cluster.testing everything 0 1000`` plays a thousand seeds of a plan, on all
 cores; ``all`` in place of ``everything`` plays them of each plan. With one seed alone it prints
