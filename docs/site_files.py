@@ -154,4 +154,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_source_parser(NotebookParser)
     app.connect("html-page-context", describe)
     app.connect("build-finished", write_files)
-    return {"parallel_read_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
