@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import scaler_exec
+from scaler_cluster import errors
 from tests.runtime.helpers import BOUND_S, TYPED, environment, with_free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PACKAGES = {"actors"}
+"""Modules of scaler_exec that the page describes as such."""
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -34,6 +38,16 @@ def test_reference_pages_are_up_to_date(made: dict[str, Callable[[], str]]) -> N
     assert not old, "run: python docs/make_reference.py"
     says = "<!-- made by docs/make_reference.py -->"
     assert {page.name for page in DOCS.glob("*.md") if says in page.read_text()} <= set(made)
+
+
+def test_the_reference_has_each_public_name() -> None:
+    """What users import is described: errors by their module, all else by its name."""
+    page = (DOCS / "api.md").read_text()
+    assert "automodule:: scaler_cluster.errors" in page
+    described = set(re.findall(r"auto\w+:: scaler_exec\.(\w+)$", page, re.MULTILINE))
+    of_errors = {name for name in scaler_exec.__all__ if hasattr(errors, name)}
+
+    assert described | of_errors | {"__version__"} == set(scaler_exec.__all__) | PACKAGES
 
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
