@@ -34,6 +34,8 @@ autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 add_module_names = False
+# One parameter a line where they do not fit into one.
+python_maximum_signature_line_length = 88
 linkcheck_timeout = 20
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
