@@ -17,6 +17,10 @@ ROOT = Path(__file__).parents[1]
         (["count_bigrams.py", str(ROOT / "docs"), str(ROOT / "examples")], "both counts agree"),
         (["estimate_pi_with_ray.py"], "pi is about 3.1"),
         (["price_options.py", "--options", "6"], "both runs agree to the bit"),
+        (
+            ["backtest_strategies.py", "--years", "3", "--shuffles", "1"],
+            "both runs agree to the bit",
+        ),
         (["watch_prices.py", "--ticks", "20", "--workers", "2"], "20 prices valued"),
         (["tune_classifier.py", "--images", "300"], "all scores agree"),
         (["search_by_futures.py", "--tries", "60"], "the frequency is"),
