@@ -48,14 +48,17 @@ def make_returns(years: int) -> np.ndarray:
     turns = random.random((years * DAYS, MARKETS)) < 1 / DAYS
     signs = np.where(np.cumsum(turns, axis=0) % 2, 1, -1) * random.choice((1, -1), MARKETS)
     noise = random.standard_normal((years * DAYS, MARKETS))
-    return 0.1 / DAYS * signs + 0.15 / DAYS**0.5 * noise
+    returns: np.ndarray = 0.1 / DAYS * signs + 0.15 / DAYS**0.5 * noise
+    return returns
 
 
 def moving_average(values: np.ndarray, days: int) -> np.ndarray:
     """Return the averages of the last days, of fewer where there are fewer."""
-    sums = np.cumsum(values, axis=0)
+    sums: np.ndarray = np.cumsum(values, axis=0)
     sums[days:] -= sums[:-days].copy()
-    return sums / np.minimum(np.arange(1, len(values) + 1), days)[:, None]
+    counts = np.minimum(np.arange(1, len(values) + 1), days)
+    averages: np.ndarray = sums / counts[:, None]
+    return averages
 
 
 def sharpe(earned: np.ndarray) -> float:
@@ -86,7 +89,7 @@ def backtest(returns: np.ndarray, strategy: tuple[int, int, float]) -> Result:
     earned = earned[WARM_UP + 1 :]
     middle = len(earned) // 2
     wealth = np.cumsum(earned)
-    drawdown = float((np.maximum.accumulate(wealth) - wealth).max())
+    drawdown = float(np.max(np.maximum.accumulate(wealth) - wealth))
     turnover = traded * DAYS / len(earned)
     return Result(sharpe(earned[:middle]), sharpe(earned[middle:]), drawdown, turnover)
 

@@ -18,6 +18,10 @@ ROOT = Path(__file__).parents[1]
         (["estimate_pi_with_ray.py"], "pi is about 3.1"),
         (["price_options.py", "--options", "6"], "both runs agree to the bit"),
         (
+            ["bootstrap_intervals.py", "--users", "20000", "--replicates", "60"],
+            "both runs agree to the bit",
+        ),
+        (
             ["backtest_strategies.py", "--years", "3", "--shuffles", "1"],
             "both runs agree to the bit",
         ),
