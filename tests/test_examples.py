@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
             ["bootstrap_intervals.py", "--users", "20000", "--replicates", "60"],
             "both runs agree to the bit",
         ),
+        (["race_policies.py", "--rounds", "8", "--days", "1000"], "both runs agree to the bit"),
         (
             ["backtest_strategies.py", "--years", "3", "--shuffles", "1"],
             "both runs agree to the bit",
