@@ -13,6 +13,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE_ROOTS = (str(ROOT), *(str(ROOT / name) for name in ("cluster", "compat", "monitoring")))
+COMPAT = str(ROOT / "compat")
+"""Last of all: where opengris-scaler is installed, `scaler` is that one."""
+SOURCE_ROOTS = (str(ROOT), *(str(ROOT / name) for name in ("cluster", "monitoring")))
 
 sys.path[:0] = [path for path in SOURCE_ROOTS if path not in sys.path]
+if COMPAT not in sys.path:
+    sys.path.append(COMPAT)

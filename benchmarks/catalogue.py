@@ -9,7 +9,9 @@ from benchmarks.scenarios import (
     dask_collections,
     dask_workloads,
     depth,
+    faults,
     graphs,
+    ladders,
     latency,
     lifecycle,
     load,
@@ -33,6 +35,8 @@ SCENARIOS: dict[str, Scenario] = {
         objects,
         graphs,
         nested,
+        ladders,
+        faults,
         dask_collections,
         dask_workloads,
     )

@@ -1,4 +1,4 @@
-"""The libraries that are compared, behind one small face.
+"""The libraries that are compared, by name.
 
 A library is imported when its peer is opened and never before: whoever measures one peer pays
 nothing for the others, and a missing one is no error until it is asked for.
@@ -7,112 +7,16 @@ nothing for the others, and a missing one is no error until it is asked for.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import itertools
 import multiprocessing
-import platform
-from abc import ABC, abstractmethod
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from benchmarks.engines import Executorlib, Mpire, Parsl, Ray, Scaler
+from benchmarks.peer import ExecutorPeer, Peer
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-WORKERS = 2
-
-
-class Peer(ABC):
-    """One library; opened and closed once or several times by a scenario."""
-
-    name: ClassVar[str]
-    module: ClassVar[str]
-    distribution: ClassVar[str] = ""
-    scale: ClassVar[int] = 1
-    """Scenarios of many tasks divide their number by this, so that slow peers end at all."""
-    depth_max: ClassVar[int] = 100_000
-    """Deepest queue that is worth the wait."""
-    workers: int = WORKERS
-    """Worker processes that :meth:`open` starts, or threads."""
-
-    def load(self) -> None:
-        """Import the library; raises ImportError. Its cost is no part of any figure."""
-        importlib.import_module(self.module)
-
-    def version(self) -> str:
-        """Return the version of the library; call after :meth:`load`."""
-        if not self.distribution:
-            return platform.python_version()
-        try:
-            return importlib.metadata.version(self.distribution)
-        except importlib.metadata.PackageNotFoundError:
-            return "source tree"
-
-    @abstractmethod
-    def open(self) -> None:
-        """Start the workers, or begin to."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the workers and wait for that."""
-
-    @abstractmethod
-    def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
-    ) -> Iterable[Any]:
-        """Submit a call per item at once; iterating gives the results, in order."""
-
-    @abstractmethod
-    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
-        """Submit one call; return the library's own handle."""
-
-    def collect(self, handles: Sequence[Any]) -> list[Any]:
-        """Return the results of what was submitted."""
-        return [handle.result() for handle in handles]
-
-    def share(
-        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
-    ) -> Sequence[Any]:
-        """Return ``function(value, item)`` for each item, as is best where the value is large."""
-        raise NotImplementedError
-
-    def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
-        """Return what keys of a graph are, in order."""
-        raise NotImplementedError
-
-    def compute(self, collection: Any) -> Any:
-        """Return the value of a collection of Dask."""
-        raise NotImplementedError
-
-
-class ExecutorPeer(Peer):
-    """A library whose face is :class:`concurrent.futures.Executor`."""
-
-    def __init__(self) -> None:
-        self.executor: Any = None
-
-    @abstractmethod
-    def make(self) -> Any:
-        """Return a new executor."""
-
-    def open(self) -> None:
-        self.executor = self.make()
-
-    def close(self) -> None:
-        self.executor.shutdown(wait=True)
-
-    def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
-    ) -> Iterable[Any]:
-        results: Iterable[Any] = self.executor.map(function, items, chunksize=chunksize)
-        return results
-
-    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
-        return self.executor.submit(function, item)
-
-    def share(
-        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
-    ) -> Sequence[Any]:
-        return self.collect([self.executor.submit(function, value, item) for item in items])
 
 
 class Ours(ExecutorPeer):
@@ -372,11 +276,12 @@ class DaskProcesses(DaskLocal):
 
 
 class Joblib(Peer):
-    """joblib with its default backend, which maps large arrays. Only large values are its match."""
+    """joblib with its default backend and batches of its own size. A call gives all results."""
 
     name = "joblib"
     module = "joblib"
     distribution = "joblib"
+    is_whole = True
 
     def __init__(self) -> None:
         self.parallel: Any = None
@@ -387,11 +292,19 @@ class Joblib(Peer):
 
     def close(self) -> None:
         self.parallel.__exit__(None, None, None)
+        # Else its workers stay for the next one.
+        get_executor = importlib.import_module("joblib.externals.loky").get_reusable_executor
+        get_executor(max_workers=self.workers).shutdown()
 
     def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
     ) -> Iterable[Any]:
-        return self.collect([self.submit(function, item) for item in items])
+        calls = [self.submit(function, item) for item in items]
+        if chunksize == 1:
+            return self.collect(calls)
+        joblib = importlib.import_module("joblib")
+        results: list[Any] = joblib.Parallel(n_jobs=self.workers, batch_size=chunksize)(calls)
+        return results
 
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
         return importlib.import_module("joblib").delayed(function)(item)
@@ -437,6 +350,11 @@ PEERS: dict[str, type[Peer]] = {
         MultiprocessingPool,
         Loky,
         Joblib,
+        Mpire,
+        Parsl,
+        Executorlib,
+        Ray,
+        Scaler,
         Dask,
         DaskOneWorker,
         DaskProcesses,

@@ -1,9 +1,9 @@
-"""Runs a scenario once on one peer, in this process, and prints the figures as JSON.
+"""Runs a scenario once on one peer, in this process, and writes the figures as JSON.
 
-``python -m benchmarks.run_one SCENARIO[,SCENARIO ...] PEER``, or ``--probe PEER`` for the library's
-version. A process of its own per run isolates memory and import costs, and lets a peer
-live in another environment; :mod:`benchmarks.runner` starts these. Several scenarios share one
-cluster.
+``python -m benchmarks.run_one SCENARIO[,SCENARIO ...] PEER --answers FILE``, or ``--probe PEER``
+for the version of the library. A process of its own per run isolates memory and import costs, and
+lets a peer live in another environment; :mod:`benchmarks.runner` starts these. Several scenarios
+share one cluster.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
 MISSING, WRONG, FAILED = "missing", "wrong", "failed"
 
 
-def load(name: str) -> Any:
-    """Return the peer with its library imported, or print why not and exit."""
+def load(name: str, answers: Path) -> Any:
+    """Return the peer with its library imported, or say why not and exit."""
     from benchmarks.peers import PEERS
 
     peer = PEERS[name]()
     try:
         peer.load()
     except ImportError as error:
-        report({MISSING: f"{peer.module} cannot be imported ({error})"})
+        report(answers, {MISSING: f"{peer.module} cannot be imported ({error})"})
         sys.exit(0)
     return peer
 
 
-def report(answer: dict[str, object]) -> None:
-    """Print the answer as the last line, whatever a library has printed before."""
-    print("\n" + json.dumps(answer), flush=True)
+def report(answers: Path, answer: dict[str, object]) -> None:
+    """Append an answer to the file: what a library prints is not mixed with it."""
+    with answers.open("a") as file:
+        file.write(json.dumps(answer) + "\n")
 
 
 def main() -> None:
@@ -54,16 +55,17 @@ def main() -> None:
     parser.add_argument("--probe", action="store_true")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--place", type=Path)
+    parser.add_argument("--answers", type=Path, required=True, help="the file that gets them")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--chunk-scale", type=float, default=1.0)
     options = parser.parse_args()
     for module in ("psutil", "msgpack", "zmq"):
         if find_spec(module) is None:
-            report({MISSING: f"{module}, which measures it, is not installed there"})
+            report(options.answers, {MISSING: f"{module}, which measures it, is not there"})
             return
-    peer = load(options.peer)
+    peer = load(options.peer, options.answers)
     if options.probe:
-        report({"version": peer.version(), "python": sys.version.split()[0]})
+        report(options.answers, {"version": peer.version(), "python": sys.version.split()[0]})
         return
     from benchmarks.catalogue import SCENARIOS
     from benchmarks.processes import in_child
@@ -80,8 +82,8 @@ def main() -> None:
         if len(scenarios) > 1:
             held.enter_context(run.opened())
             run = replace(run, is_open=True)
-        answers = {scenario.name: measure(scenario, run) for scenario in scenarios}
-    report({"answers": answers})
+        for scenario in scenarios:
+            report(options.answers, {"scenario": scenario.name, **measure(scenario, run)})
 
 
 def call_all(needed: list[Callable[[Run], None]], run: Run) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from benchmarks import ROOT, SOURCE_ROOTS
 from benchmarks.figures import Figure
+from benchmarks.run_one import MISSING
 from benchmarks.scenario import Size
 
 if TYPE_CHECKING:
@@ -21,6 +28,11 @@ if TYPE_CHECKING:
     from benchmarks.scenario import Scenario
 
 ERROR_LINES = 3
+LOOK_S = 0.1
+EXIT_S = 10.0
+"""How long a run may take to end once it has said all."""
+MARK = "SCALER_BENCHMARK_RUN"
+"""The environment variable by which all processes of a run are known."""
 
 
 @dataclass
@@ -38,6 +50,8 @@ class Options:
     """Whether the scenarios that may do so share one cluster of each peer."""
     place: str = ""
     """The directory that the runs share; empty: each run makes its own."""
+    deadline: float = math.inf
+    """When all ends, by the monotonic clock."""
 
     def flags(self) -> list[str]:
         """Return what a run is told of this."""
@@ -71,50 +85,99 @@ class Measured:
         return figure.median if figure else None
 
 
-def call(peer: str, options: Options, *arguments: str) -> dict[str, Any]:
-    """Run :mod:`benchmarks.run_one` in the peer's interpreter and return its answer.
+@dataclass
+class Reply:
+    """What a run said before its end, and why it said no more."""
 
-    Where it fails, hangs or says nothing, the answer is ``{"failed": why}``.
+    answers: list[dict[str, Any]]
+    reason: str
+
+
+def call(peer: str, options: Options, *arguments: str, expected: int = 1) -> Reply:
+    """Run :mod:`benchmarks.run_one` in the peer's interpreter and return its answers.
+
+    It has so long for each of the expected ones. What the peer leaves behind is ended.
     """
+    with TemporaryDirectory(prefix="scaler-benchmarks-") as place:
+        answers, errors = Path(place, "answers"), Path(place, "errors")
+        answers.touch()
+        python = options.pythons.get(peer, sys.executable)
+        mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        with errors.open("w") as error_file:
+            process = subprocess.Popen(
+                [python, "-m", "benchmarks.run_one", *arguments, f"--answers={answers}"],
+                cwd=ROOT,
+                env=_environment(python) | {MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=error_file,
+                start_new_session=True,
+            )
+            try:
+                is_late = not _ends(process, answers, expected, options)
+            finally:
+                _end(process, mark)
+        said = [json.loads(line) for line in answers.read_text().splitlines()]
+        if is_late:
+            return Reply(said, f"no end within {options.timeout_s:g} s")
+        lines = errors.read_text(errors="replace").strip().splitlines()
+        return Reply(said, " / ".join(lines[-ERROR_LINES:]) or "no answer")
+
+
+def _environment(python: str) -> dict[str, str]:
+    """Return the environment variables of a run: the peer's own commands are found first."""
     environment = dict(os.environ)
     paths = [*SOURCE_ROOTS, environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    process = subprocess.Popen(
-        [options.pythons.get(peer, sys.executable), "-m", "benchmarks.run_one", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, error = process.communicate(timeout=options.timeout_s)
-    except subprocess.TimeoutExpired:
-        out, error = "", f"no end within {options.timeout_s:g} s"
-    finally:
-        # Also whatever a hung or crashed peer left behind.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    lines = out.strip().splitlines()
-    if process.returncode == 0 and lines:
-        answer: dict[str, Any] = json.loads(lines[-1])
-        return answer
-    return {"failed": " / ".join(error.strip().splitlines()[-ERROR_LINES:]) or "no answer"}
+    environment["PATH"] = os.pathsep.join([str(Path(python).parent), environment.get("PATH", "")])
+    return environment
+
+
+def _ends(process: subprocess.Popen[bytes], answers: Path, expected: int, options: Options) -> bool:
+    """Wait; return False if the run gave no further answer in time.
+
+    With all of its answers there it may hang: a peer that lost a worker may wait for it forever.
+    """
+    given, since = 0, time.monotonic()
+    while True:
+        try:
+            process.wait(LOOK_S)
+            return True
+        except subprocess.TimeoutExpired:
+            pass
+        now, before = time.monotonic(), given
+        given = answers.read_text().count("\n")
+        if given > before:
+            since = now
+        limit_s = EXIT_S if given >= expected else options.timeout_s
+        if now - since > limit_s or now > options.deadline:
+            return given >= expected
+
+
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End a run, and what a hung or crashed peer left behind, in whatever session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for other in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if other.environ().get(MARK) == mark:
+                other.kill()
 
 
 def probe(peers: Sequence[str], options: Options, measured: Measured) -> list[str]:
     """Return the peers that can run; note the versions of these and the reasons of the others."""
     present = []
     for peer in peers:
-        answer = call(peer, options, peer, "--probe")
+        if peer in measured.skipped:
+            continue
+        reply = call(peer, options, peer, "--probe")
+        answer = reply.answers[0] if reply.answers else {MISSING: reply.reason}
         if "version" in answer:
             measured.versions[peer] = answer
             present.append(peer)
         else:
-            measured.skipped[peer] = answer.get("missing") or answer.get("failed", "")
+            measured.skipped[peer] = answer[MISSING]
     return present
 
 
@@ -123,21 +186,29 @@ def run_once(
 ) -> dict[str, dict[str, float]]:
     """Run scenarios once on one peer, keep their figures and return those of each that ended well.
 
-    If there are several, they share a cluster.
+    If there are several, they share a cluster, but for those after one that did not end.
     """
-    names = [scenario.name for scenario in scenarios]
-    reply = call(peer, options, ",".join(names), peer, *options.flags())
-    answers = reply.get("answers") or dict.fromkeys(names, reply)
-    found = {}
-    for name, answer in answers.items():
-        figures: dict[str, float] | None = answer.get("figures")
-        if figures is None:
-            reason = answer.get("wrong") or answer.get("missing") or answer.get("failed")
-            measured.failures.append(f"{name} on {peer}: {reason}")
-            continue
-        found[name] = figures
-        for metric, value in figures.items():
-            measured.values.setdefault((name, peer, metric), []).append(value)
+    found: dict[str, dict[str, float]] = {}
+    rest = [scenario.name for scenario in scenarios]
+    while rest:
+        reply = call(peer, options, ",".join(rest), peer, *options.flags(), expected=len(rest))
+        answers = {answer.pop("scenario", ""): answer for answer in reply.answers}
+        # Of those without an answer, the first one is to blame for the others.
+        failed = next((name for name in rest if name not in answers), "")
+        if failed:
+            answers[failed] = answers.pop("", {"failed": reply.reason})
+        for name in [name for name in rest if name in answers]:
+            rest.remove(name)
+            figures: dict[str, float] | None = answers[name].get("figures")
+            if figures is None:
+                reason = next(iter(answers[name].values()))
+                measured.failures.append(f"{name} on {peer}: {reason}")
+                continue
+            found[name] = figures
+            for metric, value in figures.items():
+                measured.values.setdefault((name, peer, metric), []).append(value)
+        if time.monotonic() > options.deadline:
+            return found
     return found
 
 

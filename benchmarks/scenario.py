@@ -11,7 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.peers import Peer
+    from benchmarks.peer import Peer
+
+
+EVERY_PEER = (
+    "ours",
+    "ppe",
+    "pool",
+    "loky",
+    "joblib",
+    "mpire",
+    "parsl",
+    "executorlib",
+    "ray",
+    "scaler",
+    "dask",
+)
+"""All that run a function in processes of their own. The others run graphs of Dask, or nothing."""
 
 
 class WrongResult(Exception):
@@ -92,11 +108,13 @@ class Scenario:
     summary: str
     metrics: tuple[Metric, ...]
     measure: Callable[[Run], dict[str, float]]
-    peers: tuple[str, ...] = ("ours", "ppe", "pool", "loky", "dask")
+    peers: tuple[str, ...] = EVERY_PEER
     prepare: Callable[[Run], None] | None = None
     """Puts what it needs into the place of the runs, unless it is there."""
     may_share: bool = False
     """Whether it may run on a cluster on which others ran before."""
+    is_once: bool = False
+    """Whether it takes so long that a report runs it once, whatever its repeats."""
     without: dict[str, str] = field(default_factory=dict)
     """Peers that cannot do it, each with the reason."""
     too_slow: dict[str, str] = field(default_factory=dict)

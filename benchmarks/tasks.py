@@ -55,6 +55,11 @@ def reverse(content: bytes) -> bytes:
     return content[::-1]
 
 
+def run_batch(function: Any, values: Sequence[Any]) -> list[Any]:
+    """Call a function for each value, where one task has many."""
+    return [function(value) for value in values]
+
+
 def sleep_ms(duration_ms: float) -> float:
     """Sleep, which leaves the core to others; return the argument."""
     time.sleep(duration_ms / 1000)
@@ -65,6 +70,13 @@ def sleep_in_process(duration_ms: float) -> int:
     """Sleep; return the pid of the process."""
     time.sleep(duration_ms / 1000)
     return os.getpid()
+
+
+def sleep_then(call: tuple[int, float]) -> int:
+    """Sleep so many milliseconds; return the number that was given with them."""
+    number, duration_ms = call
+    time.sleep(duration_ms / 1000)
+    return number
 
 
 def spin_ms(duration_ms: float) -> float:
@@ -186,3 +198,13 @@ def dask_fibonacci(n: int) -> int:
         a = client.submit(dask_fibonacci, n - 1, pure=False)
         b = client.submit(dask_fibonacci, n - 2, pure=False)
         return int(a.result() + b.result())
+
+
+def ray_fibonacci(n: int) -> int:
+    """As :func:`fibonacci`, with Ray's own tasks."""
+    import ray
+
+    if n < 2:
+        return n
+    submit = ray.remote(ray_fibonacci).remote
+    return int(sum(ray.get([submit(n - 1), submit(n - 2)])))

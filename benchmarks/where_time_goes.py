@@ -25,7 +25,8 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers import WORKERS, Ours
+from benchmarks.peer import WORKERS
+from benchmarks.peers import Ours
 from benchmarks.processes import PeakMemory, in_child
 from benchmarks.scenario import Run, Size
 from benchmarks.scenarios.dask_workloads import WORKLOADS, prepare, warmed

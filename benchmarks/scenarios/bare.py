@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import zmq
 
-from benchmarks.peers import WORKERS
+from benchmarks.peer import WORKERS
 from benchmarks.processes import cpu_s
 from benchmarks.scenario import Metric, Run, Scenario, check
 from benchmarks.tasks import noop

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gate import Gate
-from benchmarks.peers import PEERS, WORKERS
+from benchmarks.peer import WORKERS
+from benchmarks.peers import PEERS
 from benchmarks.processes import await_quiet, usage
 from benchmarks.scenario import Metric, Run, Scenario, check, timed
 from benchmarks.tasks import hold, noop
@@ -16,7 +17,7 @@ from benchmarks.tasks import hold, noop
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.peers import Peer
+    from benchmarks.peer import Peer
 
 WARM_UP_TASKS = 500
 
@@ -82,6 +83,7 @@ def _scenario(exponent: int, *, by_map: bool) -> Scenario:
         METRICS,
         partial(queue_depth, depth=depth, enqueue=_by_map if by_map else _by_submit),
         peers=("ours",) if by_map else Scenario.peers,
+        without={"joblib": "it has no submit"},
         too_slow={
             name: f"deeper than {peer.depth_max:,} takes too long"
             for name, peer in PEERS.items()

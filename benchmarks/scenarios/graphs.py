@@ -103,12 +103,17 @@ METRICS = (
     Metric("client_cpu", "us/node", "less"),
     Metric("cluster_cpu", "us/node", "less"),
 )
-PEERS = ("ours", "dask")
+PEERS = ("ours", "dask", "ray", "parsl", "executorlib", "scaler")
 
 
 def _scenario(name: str, summary: str, make: Callable[[int], Graph], size: int) -> Scenario:
     return Scenario(
-        f"graph_{name}", summary, METRICS, partial(got, make=make, size=size), peers=PEERS
+        f"graph_{name}",
+        summary,
+        METRICS,
+        partial(got, make=make, size=size),
+        peers=PEERS,
+        may_share=True,
     )
 
 

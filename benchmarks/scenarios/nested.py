@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from benchmarks.scenario import Metric, Run, Scenario, check, timed
-from benchmarks.tasks import dask_fibonacci, own_fibonacci
+from benchmarks.tasks import dask_fibonacci, fibonacci, own_fibonacci, ray_fibonacci
 
 N = 16
-DASK_N = 9
-"""Each task of Dask's that waits leaves its slot and gets a thread more: 16 would need minutes."""
+SLOW_N = 9
+"""Each task of Dask's that waits leaves its slot and gets a thread more, with Ray and Scaler a process
+more: 16 would need minutes."""
+TREES = {"ours": own_fibonacci, "dask": dask_fibonacci, "ray": ray_fibonacci}
 
 
 def calls(n: int) -> int:
@@ -23,11 +27,8 @@ def value(n: int) -> int:
 def nested_fibonacci(run: Run) -> dict[str, float]:
     """Run the tree once to warm up, then measure it."""
     with run.opened() as peer:
-        if run.peer.name == "dask":
-            n = N if run.full else DASK_N
-            tree = dask_fibonacci
-        else:
-            n, tree = N, own_fibonacci
+        n = N if run.full or peer.name == "ours" else SLOW_N
+        tree = TREES.get(peer.name) or partial(fibonacci, peer.client)  # type: ignore[attr-defined]
         peer.collect([peer.submit(tree, n)])
         seconds, results = timed(lambda: peer.collect([peer.submit(tree, n)]))
         check(results, [value(n)])
@@ -37,9 +38,9 @@ def nested_fibonacci(run: Run) -> dict[str, float]:
 SCENARIOS = (
     Scenario(
         "nested_fibonacci",
-        f"fibonacci({N}), each call a task that submits two more (Dask: {DASK_N})",
+        f"fibonacci({N}), each call a task that submits two more (others: {SLOW_N})",
         (Metric("rate", "tasks/s", "more"),),
         nested_fibonacci,
-        peers=("ours", "dask"),
+        peers=("ours", "dask", "ray", "scaler"),
     ),
 )

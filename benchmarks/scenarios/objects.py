@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.peers import WORKERS
+from benchmarks.figures import quantile
+from benchmarks.peer import WORKERS
 from benchmarks.processes import usage
 from benchmarks.scenario import Metric, Run, Scenario, WrongResult, check, timed
 from benchmarks.tasks import echo, make_array, pick
@@ -22,15 +23,25 @@ from benchmarks.tasks import echo, make_array, pick
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from benchmarks.peers import Peer
+    from benchmarks.peer import Peer
     from scaler_exec import ScalerExecutor
 
 ARRAY_BYTES = 100_000_000
 SHARED_BY = 100
 RESULT_BYTES = 20_000_000
 RESULTS = 50
-ECHOES = {"1k": (1_000, 200), "1m": (1_000_000, 50), "100m": (100_000_000, 3)}
-"""Size of the array that is sent and comes back, and how often."""
+ECHOES = {
+    "1k": 1_000,
+    "10k": 10_000,
+    "100k": 100_000,
+    "1m": 1_000_000,
+    "10m": 10_000_000,
+    "100m": 100_000_000,
+    "1g": 1_000_000_000,
+}
+"""Size of the array that is sent and comes back."""
+ECHO_TRIPS, MOST_ECHOES, ECHO_S, ECHO_LIMIT_S = 3, 100, 0.2, 20.0
+"""How often at least and at most, for how long at least, and how long one size may take."""
 SPILLED, SPILLED_BYTES, SPILLED_BY = 1_000, 1_000_000, 10
 SPILL_LIMIT = 200_000_000
 FREED_S = 10.0
@@ -145,19 +156,29 @@ def results(run: Run) -> dict[str, float]:
     return {"rate": total / seconds / 1e6}
 
 
-def echoed(run: Run, nbytes: int, count: int) -> dict[str, float]:
-    """Send arrays, each a new one, and wait for each to come back."""
+def echoed(run: Run) -> dict[str, float]:
+    """Send arrays, each a new one, and wait for each to come back: smaller ones first.
 
-    def trip(peer: Peer, number: int) -> float:
+    Ends with the size after which the next one would take too long.
+    """
+
+    def trip(peer: Peer, nbytes: int, number: int) -> float:
         array = np.full(nbytes // 8, number, dtype=np.float64)
         seconds, (copy,) = timed(lambda: peer.collect([peer.submit(echo, array)]))
         check([copy[0], len(copy)], [number, len(array)])
         return seconds
 
+    figures = {}
     with run.opened() as peer, freed(run):
-        trip(peer, 0)
-        trips = sorted(trip(peer, number) for number in range(count))
-    return {"p50": trips[len(trips) // 2] * 1e3}
+        trip(peer, 1_000, 0)
+        for name, nbytes in ECHOES.items():
+            trips: list[float] = []
+            while len(trips) < ECHO_TRIPS or (sum(trips) < ECHO_S and len(trips) < MOST_ECHOES):
+                trips.append(trip(peer, nbytes, len(trips)))
+            figures[name] = quantile(trips, 0.5) * 1e3
+            if trips[-1] * ECHO_TRIPS * 10 > ECHO_LIMIT_S:
+                break
+    return figures
 
 
 def spilled(run: Run) -> dict[str, float]:
@@ -189,7 +210,6 @@ SCENARIOS = (
         f"{SHARED_BY} tasks that share an array of {ARRAY_BYTES // 1_000_000} MB",
         BROADCAST,
         broadcast,
-        peers=("ours", "ppe", "pool", "loky", "joblib", "dask"),
     ),
     Scenario(
         "broadcast_sent",
@@ -221,15 +241,14 @@ SCENARIOS = (
         f"{RESULTS} results of {RESULT_BYTES // 1_000_000} MB",
         (Metric("rate", "MB/s", "more"),),
         results,
+        without={"joblib": "it gives all results at once"},
     ),
-    *(
-        Scenario(
-            f"echo_{name}",
-            f"an array of {nbytes:,} bytes there and back",
-            (Metric("p50", "ms", "less"),),
-            partial(echoed, nbytes=nbytes, count=count),
-        )
-        for name, (nbytes, count) in ECHOES.items()
+    Scenario(
+        "echo",
+        "an array there and back, by its bytes",
+        tuple(Metric(name, "ms", "less") for name in ECHOES),
+        echoed,
+        may_share=True,
     ),
     Scenario(
         "spill",

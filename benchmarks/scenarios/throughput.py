@@ -13,7 +13,7 @@ from benchmarks.tasks import noop
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from benchmarks.peers import Peer
+    from benchmarks.peer import Peer
 
 MAP_TASKS = 100_000
 SUBMITS = 20_000
@@ -112,13 +112,15 @@ SCENARIOS = (
         f"map of {MAP_TASKS:,} no-ops, each its own task",
         METRICS,
         partial(mapped, chunksize=1),
+        may_share=True,
     ),
     Scenario(
         "map_chunked",
         f"map of {MAP_TASKS:,} no-ops, {CHUNK} to a task",
         METRICS,
         partial(mapped, chunksize=CHUNK),
-        without={"dask": "its map has no chunks"},
+        may_share=True,
+        without=dict.fromkeys(("dask", "parsl", "executorlib", "scaler"), "its map has no chunks"),
     ),
     Scenario(
         "submit_script",
@@ -139,5 +141,7 @@ SCENARIOS = (
         f"{SUBMITS:,} submits, then collect",
         METRICS,
         partial(submitted, functions=no_ops, tasks=SUBMITS),
+        may_share=True,
+        without={"joblib": "it has no submit"},
     ),
 )
