@@ -210,7 +210,7 @@ class Scaler(Peer):
     name = "scaler"
     module = "scaler"
     distribution = "opengris-scaler"
-    scale = 50
+    scale = 200
     depth_max = 10_000
 
     def __init__(self) -> None:

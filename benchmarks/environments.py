@@ -24,8 +24,8 @@ INSTALLS = {
     "ray": "ray",
     "scaler": "opengris-scaler",
 }
-"""What a peer needs. The others run where the report is made: they are part of Python, or of the extra
-`benchmarks`, and Dask has to have the same pandas and numpy as we."""
+"""What a peer needs. The others run where the report is made: they are part of Python, or of the
+extra `benchmarks`, and Dask has to have the same pandas and numpy as we."""
 MEASURING = ("msgpack", "numpy", "psutil", "pyzmq")
 DEFAULT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scaler-benchmarks"
 ERROR_LINES = 2

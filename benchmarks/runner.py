@@ -240,8 +240,15 @@ def run_all(
                     if peer in scenario.peers
                     and peer not in scenario.left_out(full=options.full)
                     and (scenario.name, peer) not in failed
+                    and not (repeat and scenario.is_once)
                 ]
                 if not wanted:
+                    continue
+                if time.monotonic() > options.deadline:
+                    if not repeat:
+                        measured.failures += [
+                            f"{scenario.name} on {peer}: the time was over" for scenario in wanted
+                        ]
                     continue
                 before = len(measured.failures)
                 found = run_once(wanted, peer, options, measured)

@@ -9,8 +9,7 @@ from benchmarks.tasks import dask_fibonacci, fibonacci, own_fibonacci, ray_fibon
 
 N = 16
 SLOW_N = 9
-"""Each task of Dask's that waits leaves its slot and gets a thread more, with Ray and Scaler a process
-more: 16 would need minutes."""
+"""Each task that waits gets Dask a thread more, Ray and Scaler a process: 16 takes minutes."""
 TREES = {"ours": own_fibonacci, "dask": dask_fibonacci, "ray": ray_fibonacci}
 
 
