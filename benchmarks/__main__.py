@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
         "--chunk-scale", type=positive, default=1.0, help="times as many bytes in each chunk there"
     )
     parser.add_argument(
-        "--together", action="store_true", help="all workload_* on one cluster of each peer: faster"
+        "--together", action="store_true", help="like ones on one cluster of each peer: faster"
     )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds per run")
     parser.add_argument(

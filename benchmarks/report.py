@@ -177,6 +177,8 @@ def as_json(
     for scenario in scenarios:
         by_peer = results.setdefault(scenario.name, {"summary": scenario.summary, "peers": {}})
         by_peer["units"] = {metric.key: metric.unit for metric in scenario.metrics}
+        by_peer["better"] = {metric.key: metric.better for metric in scenario.metrics}
+        by_peer["left_out"] = scenario.left_out(full=options.full)
         for name, peer, metric in measured.values:
             figure = measured.figure(name, peer, metric)
             if name == scenario.name and figure:

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("peer")
     parser.add_argument("--probe", action="store_true")
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--less", type=int, default=1)
     parser.add_argument("--place", type=Path)
     parser.add_argument("--answers", type=Path, required=True, help="the file that gets them")
     parser.add_argument("--scale", type=float, default=1.0)
@@ -74,7 +75,7 @@ def main() -> None:
     size = Size(options.scale, options.chunk_scale)
     with ExitStack() as held:
         place = options.place or Path(held.enter_context(TemporaryDirectory()))
-        run = Run(peer, options.full, place, size)
+        run = Run(peer, options.full, place, size, less=options.less)
         scenarios = [SCENARIOS[name] for name in options.scenario.split(",")]
         needed = [scenario.prepare for scenario in scenarios if scenario.prepare]
         if needed:

@@ -41,6 +41,8 @@ class Options:
 
     repeats: int = 5
     full: bool = False
+    less: int = 1
+    """What the number of tasks is divided by, but for ours."""
     timeout_s: float = 600.0
     pythons: dict[str, str] = field(default_factory=dict)
     """Interpreter of a peer, where it is not this one."""
@@ -56,6 +58,8 @@ class Options:
     def flags(self) -> list[str]:
         """Return what a run is told of this."""
         flags = [f"--scale={self.size.chunks}", f"--chunk-scale={self.size.nbytes}"]
+        if self.less > 1:
+            flags.append(f"--less={self.less}")
         if self.full:
             flags.append("--full")
         if self.place:
@@ -214,9 +218,11 @@ def run_once(
 
 def groups(scenarios: Sequence[Scenario], *, together: bool) -> list[list[Scenario]]:
     """Return the scenarios, each alone or with those with which it shares a cluster."""
-    sharing = [scenario for scenario in scenarios if together and scenario.may_share]
-    alone = [[scenario] for scenario in scenarios if scenario not in sharing]
-    return [*alone, sharing] if sharing else alone
+    found: dict[str, list[Scenario]] = {}
+    for scenario in scenarios:
+        key = f"shared {scenario.shares}" if together and scenario.shares else scenario.name
+        found.setdefault(key, []).append(scenario)
+    return list(found.values())
 
 
 def run_all(

@@ -82,10 +82,14 @@ class Run:
     size: Size
     is_open: bool = False
     """Whether the peer was started for several scenarios."""
+    less: int = 1
+    """What the number of tasks is divided by at least, but for ours."""
 
     def count(self, number: int) -> int:
         """Return how many of ``number`` tasks this peer gets."""
-        return number if self.full else number // self.peer.scale
+        if self.full or self.peer.name == "ours":
+            return number
+        return number // max(self.peer.scale, self.less)
 
     @contextmanager
     def opened(self) -> Iterator[Peer]:
@@ -111,8 +115,8 @@ class Scenario:
     peers: tuple[str, ...] = EVERY_PEER
     prepare: Callable[[Run], None] | None = None
     """Puts what it needs into the place of the runs, unless it is there."""
-    may_share: bool = False
-    """Whether it may run on a cluster on which others ran before."""
+    shares: str = ""
+    """Names those with which it may share a cluster."""
     is_once: bool = False
     """Whether it takes so long that a report runs it once, whatever its repeats."""
     without: dict[str, str] = field(default_factory=dict)

@@ -341,7 +341,7 @@ SCENARIOS = tuple(
         partial(measured, workload=workload),
         peers=PEERS,
         prepare=partial(prepare, workload=workload),
-        may_share=True,
+        shares="workloads",
     )
     for workload in WORKLOADS
 )

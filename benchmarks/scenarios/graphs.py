@@ -113,7 +113,7 @@ def _scenario(name: str, summary: str, make: Callable[[int], Graph], size: int) 
         METRICS,
         partial(got, make=make, size=size),
         peers=PEERS,
-        may_share=True,
+        shares="graphs",
     )
 
 

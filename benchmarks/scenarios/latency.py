@@ -39,6 +39,6 @@ SCENARIOS = (
         f"{TRIPS:,} lone round trips",
         (Metric("p50", "us", "less"), Metric("p99", "us", "less")),
         round_trip,
-        may_share=True,
+        shares="tasks",
     ),
 )

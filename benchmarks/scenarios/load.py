@@ -83,14 +83,14 @@ SCENARIOS = (
         "1,000 tasks that sleep 1 ms",
         EFFICIENCY,
         partial(efficiency, function=sleep_ms, duration_ms=1, count=1_000),
-        may_share=True,
+        shares="tasks",
     ),
     Scenario(
         "tasks_10ms",
         "200 tasks that use 10 ms of CPU",
         EFFICIENCY,
         partial(efficiency, function=spin_ms, duration_ms=10, count=200),
-        may_share=True,
+        shares="tasks",
     ),
     *(
         Scenario(
@@ -98,7 +98,7 @@ SCENARIOS = (
             f"{SHORT_TASKS} tasks of {SHORT_MS} ms and {LONG_TASKS} of {LONG_MS} ms: {words}",
             (Metric("ideal", "x ideal", "less"),),
             partial(uneven, order=order),
-            may_share=True,
+            shares="tasks",
         )
         for order, words in (
             ("block", "the long ones together in the middle"),

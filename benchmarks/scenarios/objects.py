@@ -248,7 +248,6 @@ SCENARIOS = (
         "an array there and back, by its bytes",
         tuple(Metric(name, "ms", "less") for name in ECHOES),
         echoed,
-        may_share=True,
     ),
     Scenario(
         "spill",

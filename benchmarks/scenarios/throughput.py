@@ -112,14 +112,14 @@ SCENARIOS = (
         f"map of {MAP_TASKS:,} no-ops, each its own task",
         METRICS,
         partial(mapped, chunksize=1),
-        may_share=True,
+        shares="tasks",
     ),
     Scenario(
         "map_chunked",
         f"map of {MAP_TASKS:,} no-ops, {CHUNK} to a task",
         METRICS,
         partial(mapped, chunksize=CHUNK),
-        may_share=True,
+        shares="tasks",
         without=dict.fromkeys(("dask", "parsl", "executorlib", "scaler"), "its map has no chunks"),
     ),
     Scenario(
@@ -141,7 +141,7 @@ SCENARIOS = (
         f"{SUBMITS:,} submits, then collect",
         METRICS,
         partial(submitted, functions=no_ops, tasks=SUBMITS),
-        may_share=True,
+        shares="tasks",
         without={"joblib": "it has no submit"},
     ),
 )

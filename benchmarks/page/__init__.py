@@ -1,0 +1,1 @@
+"""The page of benchmarks.report_all, made of the raw data alone."""
