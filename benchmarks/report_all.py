@@ -1,7 +1,7 @@
 """``python -m benchmarks.report_all``: all peers, all kinds of measurements, one page.
 
-Each peer that another environment has to hold gets one below a cache directory. A peer that cannot
-be installed or run is named with the reason. The page, its raw data and a summary go to a directory.
+Peers that need an environment of their own get one below a cache directory. A peer that cannot be
+installed or run is named with the reason. The page, its raw data and a summary go to a directory.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ CHOSEN = (
 CHOSEN_PEERS = (*Scenario.peers, "threads")
 QUICK = ("map_noop", "submit_collect", "round_trip", "worker_killed")
 QUICK_PEERS = ("ours", "ppe")
+LESS, QUICK_LESS = 5, 100
 LIBRARIES = ("numpy", "pandas", "dask", "bokeh")
 """Those of this environment, which the page names besides the peers."""
 
@@ -62,7 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which all ends")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for each measurement")
     parser.add_argument(
-        "--less", type=int, default=5, help="divide the number of tasks of all peers but ours"
+        "--less", type=int, help="divide the number of tasks of all peers but ours by it"
     )
     parser.add_argument(
         "--peers-cache", type=Path, default=DEFAULT, metavar="DIR", help="environments of peers"
@@ -99,10 +100,9 @@ def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
     start, where = time.monotonic(), machine()
     chosen = QUICK if options.quick else tuple(SCENARIOS) if options.whole else CHOSEN
     scenarios = find(list(options.scenarios or chosen))
-    default_peers = (
-        QUICK_PEERS if options.quick else tuple(PEERS) if options.whole else CHOSEN_PEERS
-    )
-    peers = list(options.peers or default_peers)
+    rivals = QUICK_PEERS if options.quick else tuple(PEERS) if options.whole else CHOSEN_PEERS
+    peers = list(options.peers or rivals)
+    less = options.less or (QUICK_LESS if options.quick else LESS)
     measured = Measured()
     pythons, failed = interpreters(peers, options.peers_cache, _say)
     measured.skipped |= failed
@@ -111,7 +111,7 @@ def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
         how = Options(
             repeats=options.repeats,
             timeout_s=options.timeout,
-            less=options.less,
+            less=less,
             pythons=pythons,
             together=True,
             place=place,
@@ -129,7 +129,7 @@ def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
         "machine": where,
         "command": command,
         "seconds": round(time.monotonic() - start),
-        "less": options.less,
+        "less": less,
         "limit_s": options.timeout,
         "libraries": {name: metadata.version(name) for name in LIBRARIES},
         "not_run": {
