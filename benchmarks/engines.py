@@ -251,15 +251,17 @@ class Scaler(Peer):
         return self.collect([self.client.submit(function, shared, item) for item in items])
 
     def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
-        """Have values be nodes of their own, as it wants them."""
-        nodes: dict[Any, Any] = {}
+        """Have values be nodes of their own, and keys be texts, as it wants them."""
+        texts = {key: repr(key) for key in graph}
+        nodes: dict[str, Any] = {}
         for key, (function, *arguments) in graph.items():
             names = []
             for number, value in enumerate(arguments):
-                name = value if value in graph else ("value", key, number)
-                if name is not value:
-                    nodes[name] = value
-                names.append(name)
-            nodes[key] = (function, *names)
-        results = self.client.get(nodes, keys)
-        return [results[key] for key in keys]
+                if value in texts:
+                    names.append(texts[value])
+                    continue
+                names.append(f"{texts[key]} {number}")
+                nodes[names[-1]] = value
+            nodes[texts[key]] = (function, *names)
+        results = self.client.get(nodes, [texts[key] for key in keys])
+        return [results[texts[key]] for key in keys]

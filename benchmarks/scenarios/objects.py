@@ -40,8 +40,10 @@ ECHOES = {
     "1g": 1_000_000_000,
 }
 """Size of the array that is sent and comes back."""
-ECHO_TRIPS, MOST_ECHOES, ECHO_S, ECHO_LIMIT_S = 3, 100, 0.2, 20.0
-"""How often at least and at most, for how long at least, and how long one size may take."""
+ECHO_TRIPS = ((3, 3.0), (100, 0.2))
+"""How often each is sent, unless that has taken so many seconds: the larger of both."""
+ECHO_LIMIT_S = 12.0
+"""How long a trip may take, as far as one of the tenth of its size tells."""
 SPILLED, SPILLED_BYTES, SPILLED_BY = 1_000, 1_000_000, 10
 SPILL_LIMIT = 200_000_000
 FREED_S = 10.0
@@ -173,10 +175,12 @@ def echoed(run: Run) -> dict[str, float]:
         trip(peer, 1_000, 0)
         for name, nbytes in ECHOES.items():
             trips: list[float] = []
-            while len(trips) < ECHO_TRIPS or (sum(trips) < ECHO_S and len(trips) < MOST_ECHOES):
+            while not trips or any(
+                len(trips) < most and sum(trips) < most_s for most, most_s in ECHO_TRIPS
+            ):
                 trips.append(trip(peer, nbytes, len(trips)))
             figures[name] = quantile(trips, 0.5) * 1e3
-            if trips[-1] * ECHO_TRIPS * 10 > ECHO_LIMIT_S:
+            if trips[-1] * 10 > ECHO_LIMIT_S:
                 break
     return figures
 
