@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.page.data import Data
 
 NOTHING = "-"
+PICTURE = "![What a task costs that does nothing, by library]({place}/benchmarks.svg)"
 BUSY = "The machine had other work: the figures are worth little."
 README_PEERS = ("ours", "ppe", "joblib", "dask", "ray", "scaler")
 OF_PYTHON = ("ppe", "pool")
@@ -82,12 +83,14 @@ def losses(data: Data) -> list[str]:
 def readme(data: Data) -> str:
     """Return what README.md has between its markers."""
     peers = [peer for peer in README_PEERS if peer in data.peers]
-    return "\n".join([*overview(data, peers), "", provenance(data)])
+    lines = [*overview(data, peers), "", provenance(data), "", PICTURE.format(place="docs/images")]
+    return "\n".join(lines)
 
 
 def performance(data: Data) -> str:
     """Return what docs/performance.md has between its markers."""
     lines = [*overview(data, task_peers(data)), "", provenance(data)]
+    lines += ["", PICTURE.format(place="images")]
     lines += ["", "Where others are better:", "", *losses(data)]
     if notes(data):
         lines += ["", "Not measured, or with fewer tasks:", "", *notes(data)]
