@@ -6,7 +6,8 @@ import datetime as dt
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bokeh.models import ColumnDataSource, HoverTool, Whisker
+from bokeh.models import ColumnDataSource, HoverTool
+from bokeh.models.annotations import Whisker
 from bokeh.plotting import figure
 from bokeh.transform import dodge
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.scenario import Metric, Run, Scenario, WrongResult
@@ -65,7 +66,7 @@ def begin(peer: Peer, outcomes: Outcomes) -> None:
         outcomes.await_in_thread(lambda: list(peer.map(sleep_then, calls)), range(TASKS))
         return
     for number, handle in enumerate([peer.submit(sleep_then, call) for call in calls]):
-        outcomes.await_in_thread(lambda handle=handle: peer.collect([handle]), [number])
+        outcomes.await_in_thread(partial(peer.collect, [handle]), [number])
 
 
 def goes_on(peer: Peer) -> bool:
@@ -76,7 +77,7 @@ def goes_on(peer: Peer) -> bool:
             outcomes.await_in_thread(lambda: list(peer.map(noop, [1])), [1])
         else:
             handle = peer.submit(noop, 1)
-            outcomes.await_in_thread(lambda: peer.collect([handle]), [1])
+            outcomes.await_in_thread(partial(peer.collect, [handle]), [1])
     except Exception:
         return False
     outcomes.wait(CLOSE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.scenario import Metric, Run, Scenario, check, timed
@@ -26,7 +27,7 @@ def climb(
     figures: dict[str, float] = {}
     sizes = list(steps.values())
     for (name, size), following in zip(steps.items(), [*sizes[1:], 0], strict=True):
-        took_s, figures[name] = timed(lambda size=size: measure(size))
+        took_s, figures[name] = timed(partial(measure, size))
         if took_s * following / size > limit_s:
             break
     return figures
