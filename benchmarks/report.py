@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.runner import Measured, Options
     from benchmarks.scenario import Metric, Scenario
 
+NO_TIME = "the time was over"
 ARROWS = {"more": "↑", "less": "↓", "": ""}
 
 
@@ -178,11 +179,15 @@ def as_json(
         by_peer = results.setdefault(scenario.name, {"summary": scenario.summary, "peers": {}})
         by_peer["units"] = {metric.key: metric.unit for metric in scenario.metrics}
         by_peer["better"] = {metric.key: metric.better for metric in scenario.metrics}
-        by_peer["left_out"] = scenario.left_out(full=options.full)
         for name, peer, metric in measured.values:
             figure = measured.figure(name, peer, metric)
             if name == scenario.name and figure:
                 by_peer["peers"].setdefault(peer, {})[metric] = figure.as_json()
+        by_peer["left_out"] = scenario.left_out(full=options.full) | {
+            peer: NO_TIME
+            for name, peer in sorted(measured.missed)
+            if name == scenario.name and peer not in by_peer["peers"]
+        }
     goals = [(goal, goal.value(measured)) for goal in GOALS]
     return {
         "machine": machine(),

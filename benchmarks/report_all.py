@@ -87,6 +87,13 @@ def _shown(words: Sequence[str]) -> str:
     return shlex.join(["python", "-m", "benchmarks.report_all", *kept])
 
 
+def _without(here: dict[str, str], text: str) -> str:
+    """Return a text without the places of this machine."""
+    for place, name in here.items():
+        text = text.replace(place, name)
+    return text
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -124,6 +131,8 @@ def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
             run_all(scenarios, peers, how, measured, _say)
         except KeyboardInterrupt:
             measured.failures.append("interrupted: the figures are of the repeats until then")
+        here = {str(options.peers_cache.resolve()): "PEERS", str(ROOT): ".", str(Path.home()): "~"}
+        measured.failures = [_without(here, text) for text in measured.failures]
         raw = as_json(scenarios, peers, measured, how)
     return raw | {
         "machine": where,

@@ -76,6 +76,8 @@ class Measured:
     """Peers that were not run at all, and why."""
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     """By scenario, peer and metric, one value per repeat."""
+    missed: set[tuple[str, str]] = field(default_factory=set)
+    """Scenarios and peers for which there was no time."""
     failures: list[str] = field(default_factory=list)
 
     def figure(self, scenario: str, peer: str, metric: str) -> Figure | None:
@@ -199,7 +201,8 @@ def run_once(
         answers = {answer.pop("scenario", ""): answer for answer in reply.answers}
         # Of those without an answer, the first one is to blame for the others.
         failed = next((name for name in rest if name not in answers), "")
-        if failed:
+        is_over = time.monotonic() > options.deadline
+        if failed and not is_over:
             answers[failed] = answers.pop("", {"failed": reply.reason})
         for name in [name for name in rest if name in answers]:
             rest.remove(name)
@@ -211,7 +214,8 @@ def run_once(
             found[name] = figures
             for metric, value in figures.items():
                 measured.values.setdefault((name, peer, metric), []).append(value)
-        if time.monotonic() > options.deadline:
+        if rest and is_over:
+            measured.missed |= {(name, peer) for name in rest}
             return found
     return found
 
@@ -252,9 +256,7 @@ def run_all(
                     continue
                 if time.monotonic() > options.deadline:
                     if not repeat:
-                        measured.failures += [
-                            f"{scenario.name} on {peer}: the time was over" for scenario in wanted
-                        ]
+                        measured.missed |= {(one.name, peer) for one in wanted}
                     continue
                 before = len(measured.failures)
                 found = run_once(wanted, peer, options, measured)

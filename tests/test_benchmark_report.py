@@ -19,7 +19,8 @@ from benchmarks.page.data import TITLES, Data
 from benchmarks.page.documents import DOCUMENTS, with_table
 from benchmarks.page.svg import chart
 from benchmarks.peers import PEERS
-from benchmarks.runner import Options, call, groups
+from benchmarks.report import NO_TIME, as_json
+from benchmarks.runner import Measured, Options, call, groups, run_all
 from benchmarks.scenarios.ladders import climb
 
 if TYPE_CHECKING:
@@ -144,6 +145,18 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_what_there_was_no_time_for_is_named() -> None:
+    scenarios, measured, said = find(["lifecycle"]), Measured(), []
+    options = Options(deadline=0.0)
+
+    run_all(scenarios, ["ours", "ppe"], options, measured, said.append)
+
+    raw = as_json(scenarios, [], measured, options)
+    assert raw["scenarios"]["lifecycle"]["left_out"] == {"ours": NO_TIME, "ppe": NO_TIME}
+    assert not said
+    assert not measured.failures
 
 
 def test_a_ladder_ends_before_a_step_that_would_take_too_long() -> None:
