@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 RESULTS = ROOT / "benchmarks" / "results"
 CHOSEN = (
     *("map_noop", "map_chunked", "submit_collect", "round_trip", "tasks_1ms", "tasks_10ms"),
-    *("uneven_tail", "lifecycle", "worker_killed", "broadcast", "echo"),
-    *("graph_tree", "graph_chain", "graph_fan", "nested_fibonacci"),
+    *("uneven_tail", "broadcast", "graph_tree", "graph_chain", "graph_fan"),
+    *("worker_killed", "lifecycle", "echo", "nested_fibonacci"),
     *("workload_group_many", "workload_merge", "workload_shuffle", "workload_sum"),
     *("workload_matmul", "workload_rechunk", "workload_words", "workload_tree"),
     *("many_workers", "many_tasks", "queue_depth_1e4"),
 )
 """In this order, as the time may not suffice for the last ones."""
+ONCE = CHOSEN[CHOSEN.index("worker_killed") :]
+"""These take longer, and run once."""
 CHOSEN_PEERS = (*Scenario.peers, "threads")
 QUICK = ("map_noop", "submit_collect", "round_trip", "worker_killed")
 QUICK_PEERS = ("ours", "ppe")
@@ -122,6 +124,7 @@ def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
             pythons=pythons,
             together=True,
             place=place,
+            once=() if options.whole else ONCE,
             deadline=start + options.minutes * 60,
         )
         peers = probe(peers, how, measured)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ERROR_LINES = 3
 LOOK_S = 0.1
-EXIT_S = 10.0
+EXIT_S = 5.0
 """How long a run may take to end once it has said all."""
 MARK = "SCALER_BENCHMARK_RUN"
 """The environment variable by which all processes of a run are known."""
@@ -52,6 +52,8 @@ class Options:
     """Whether the scenarios that may do so share one cluster of each peer."""
     place: str = ""
     """The directory that the runs share; empty: each run makes its own."""
+    once: Sequence[str] = ()
+    """Scenarios that are not repeated, by name."""
     deadline: float = math.inf
     """When all ends, by the monotonic clock."""
 
@@ -76,6 +78,8 @@ class Measured:
     """Peers that were not run at all, and why."""
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     """By scenario, peer and metric, one value per repeat."""
+    failed: set[tuple[str, str]] = field(default_factory=set)
+    """Scenarios and peers that did not end well."""
     missed: set[tuple[str, str]] = field(default_factory=set)
     """Scenarios and peers for which there was no time."""
     failures: list[str] = field(default_factory=list)
@@ -238,36 +242,44 @@ def run_all(
 ) -> None:
     """Run everything once, then everything again: a drift of the machine meets all alike.
 
-    Of a peer that fails a scenario no further repeat is tried.
+    What is to run only once comes last.
     """
-    failed: set[tuple[str, str]] = set()
+    often = [scenario for scenario in scenarios if scenario.name not in options.once]
+    once = [scenario for scenario in scenarios if scenario.name in options.once]
     for repeat in range(options.repeats):
-        for group in groups(scenarios, together=options.together):
-            for peer in peers:
-                wanted = [
-                    scenario
-                    for scenario in group
-                    if peer in scenario.peers
-                    and peer not in scenario.left_out(full=options.full)
-                    and (scenario.name, peer) not in failed
-                    and not (repeat and scenario.is_once)
-                ]
-                if not wanted:
-                    continue
-                if time.monotonic() > options.deadline:
-                    if not repeat:
-                        measured.missed |= {(one.name, peer) for one in wanted}
-                    continue
+        run_round(often, peers, options, measured, f"{repeat + 1}/{options.repeats}", say)
+    run_round(once, peers, options, measured, "1/1", say)
+
+
+def run_round(
+    scenarios: Sequence[Scenario],
+    peers: Sequence[str],
+    options: Options,
+    measured: Measured,
+    name: str,
+    say: Callable[[str], None],
+) -> None:
+    """Run each scenario once on each peer, but for those where it has failed before."""
+    for group in groups(scenarios, together=options.together):
+        for peer in peers:
+            wanted = [
+                scenario
+                for scenario in group
+                if peer in scenario.peers
+                and peer not in scenario.left_out(full=options.full)
+                and (scenario.name, peer) not in measured.failed
+            ]
+            if wanted and time.monotonic() > options.deadline:
+                measured.missed |= {(one.name, peer) for one in wanted}
+            elif wanted:
                 before = len(measured.failures)
                 found = run_once(wanted, peer, options, measured)
                 for failure in measured.failures[before:]:
                     say(f"FAILED {failure}")
                 for scenario in wanted:
-                    if scenario.name not in found:
-                        failed.add((scenario.name, peer))
-                        continue
-                    first = scenario.metrics[0]
-                    say(
-                        f"{repeat + 1}/{options.repeats} {scenario.name} on {peer}: "
-                        f"{found[scenario.name][first.key]:,.4g} {first.unit}"
-                    )
+                    if scenario.name in found:
+                        first = scenario.metrics[0]
+                        value = found[scenario.name][first.key]
+                        say(f"{name} {scenario.name} on {peer}: {value:,.4g} {first.unit}")
+                    else:
+                        measured.failed.add((scenario.name, peer))

@@ -117,8 +117,6 @@ class Scenario:
     """Puts what it needs into the place of the runs, unless it is there."""
     shares: str = ""
     """Names those with which it may share a cluster."""
-    is_once: bool = False
-    """Whether it takes so long that a report runs it once, whatever its repeats."""
     without: dict[str, str] = field(default_factory=dict)
     """Peers that cannot do it, each with the reason."""
     too_slow: dict[str, str] = field(default_factory=dict)

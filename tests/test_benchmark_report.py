@@ -148,8 +148,8 @@ def is_alive(pid: int) -> bool:
 
 
 def test_what_there_was_no_time_for_is_named() -> None:
-    scenarios, measured, said = find(["lifecycle"]), Measured(), []
-    options = Options(deadline=0.0)
+    scenarios, measured, options = find(["lifecycle"]), Measured(), Options(deadline=0.0)
+    said: list[str] = []
 
     run_all(scenarios, ["ours", "ppe"], options, measured, said.append)
 
