@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import ROOT, environments
 from benchmarks.catalogue import SCENARIOS, find
+from benchmarks.engines import Scaler, by_handles
 from benchmarks.figures import Figure
 from benchmarks.page import tables
 from benchmarks.page.data import TITLES, Data
@@ -21,6 +22,7 @@ from benchmarks.page.svg import chart
 from benchmarks.peers import PEERS
 from benchmarks.report import NO_TIME, as_json
 from benchmarks.runner import Measured, Options, call, groups, run_all
+from benchmarks.scenarios import graphs
 from benchmarks.scenarios.ladders import climb
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def test_what_we_lose_is_said_with_the_factor() -> None:
     [
         (100, 0, 0, 1, "no task is lost; goes on"),
         (99, 1, 0, 1, "1 task fails of 100; goes on"),
-        (40, 60, 0, 0, "60 tasks fail of 100; then does nothing more"),
+        (40, 60, 0, 0, "60 tasks fail of 100; then runs nothing more"),
         (99, 0, 1, 1, "1 result has not come after 15 s; goes on"),
     ],
 )
@@ -163,6 +165,36 @@ def test_a_ladder_ends_before_a_step_that_would_take_too_long() -> None:
     steps = {"1": 1, "10": 10, "huge": 10**12}
 
     assert climb(steps, float, limit_s=1.0) == {"1": 1.0, "10": 10.0}
+
+
+GRAPHS = (graphs.tree(8), graphs.chain(5), graphs.fan(4), graphs.stencil(300))
+
+
+@pytest.mark.parametrize(("graph", "keys", "expected"), GRAPHS)
+def test_a_graph_is_submitted_node_by_node(graph, keys, expected) -> None:
+    def submit(function, *values):
+        return function(*values)
+
+    assert by_handles(submit, graph, keys) == expected
+
+
+class ClientOfTexts:
+    """As the client of opengris-scaler: keys are texts, and each argument is a key."""
+
+    def get(self, graph: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, node in graph.items():
+            assert type(key) is str
+            found[key] = node[0](*map(found.get, node[1:])) if type(node) is tuple else node
+        return {key: found[key] for key in keys}
+
+
+@pytest.mark.parametrize(("graph", "keys", "expected"), GRAPHS)
+def test_a_graph_is_given_to_scaler_as_it_wants_it(graph, keys, expected) -> None:
+    peer = Scaler()
+    peer.client = ClientOfTexts()
+
+    assert peer.get(graph, keys) == expected
 
 
 def test_scenarios_of_one_kind_share_a_cluster() -> None:

@@ -103,7 +103,7 @@ class Data:
         )
         if right is None or failed is None or missing is None or seconds is None:
             return ""
-        then = "goes on" if goes_on else "then does nothing more"
+        then = "goes on" if goes_on else "then runs nothing more"
         if missing:
             results = "result has" if missing == 1 else "results have"
             return f"{missing:.0f} {results} not come after {seconds:.0f} s; {then}"

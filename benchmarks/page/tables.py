@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from benchmarks.page.data import TITLES
+from benchmarks.peer import WORKERS
 from benchmarks.report import ARROWS, cell, number
 from benchmarks.scenario import EVERY_PEER
 
@@ -53,11 +54,12 @@ def provenance(data: Data) -> str:
         if peer in EVERY_PEER and peer not in OF_PYTHON
     )
     busy = f" **{BUSY}**" if data.is_busy() else ""
-    repeats = data.raw["repeats"]
+    runs = data.raw["repeats"]
+    medians = "One run" if runs == 1 else f"Medians of up to {runs} runs"
     return (
         f"Measured on {machine['when'][:10]} on {machine['processor']}, {machine['cores']} cores, "
         f"{machine['system']}, Python {machine['python']}, load {machine['load']} at the start, "
-        f"revision {machine['revision']}. Medians of up to {repeats} runs, 2 workers.{versions} "
+        f"revision {machine['revision']}. {medians}, {WORKERS} workers.{versions} "
         f"Command: `{data.raw['command']}`.{busy}"
     )
 
