@@ -24,6 +24,8 @@ class Peer(ABC):
     """Scenarios of many tasks divide their number by this, so that slow peers end at all."""
     depth_max: ClassVar[int] = 100_000
     """Deepest queue that is worth the wait."""
+    copies: ClassVar[bool] = False
+    """Whether :meth:`share` sends the value with each task."""
     is_whole: ClassVar[bool] = False
     """Whether its results come all at once, by one call, or not at all."""
     workers: int = WORKERS
@@ -81,6 +83,8 @@ class Peer(ABC):
 
 class ExecutorPeer(Peer):
     """A library whose face is :class:`concurrent.futures.Executor`."""
+
+    copies = True
 
     def __init__(self) -> None:
         self.executor: Any = None

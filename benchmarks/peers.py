@@ -26,6 +26,7 @@ class Ours(ExecutorPeer):
     module = "scaler_exec"
     distribution = "scaler-exec"
     depth_max = 1_000_000
+    copies = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,6 +95,7 @@ class MultiprocessingPool(Peer):
 
     name = "pool"
     module = "multiprocessing.pool"
+    copies = True
 
     def __init__(self) -> None:
         self.pool: Any = None

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 RESULTS = ROOT / "benchmarks" / "results"
 CHOSEN = (
     *("map_noop", "map_chunked", "submit_collect", "round_trip", "tasks_1ms", "tasks_10ms"),
-    *("uneven_tail", "broadcast", "graph_tree", "graph_chain", "graph_fan"),
-    *("worker_killed", "lifecycle", "echo", "nested_fibonacci"),
+    *("uneven_tail", "graph_tree", "graph_chain", "graph_fan"),
+    *("worker_killed", "lifecycle", "broadcast", "echo", "nested_fibonacci"),
     *("workload_group_many", "workload_merge", "workload_shuffle", "workload_sum"),
     *("workload_matmul", "workload_rechunk", "workload_words", "workload_tree"),
     *("many_workers", "many_tasks", "queue_depth_1e4"),
