@@ -108,7 +108,7 @@ def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
     """Run all that was asked for; return the raw data."""
     start, where = time.monotonic(), machine()
     chosen = QUICK if options.quick else tuple(SCENARIOS) if options.whole else CHOSEN
-    scenarios = find(list(options.scenarios or chosen))
+    scenarios = find(options.scenarios) if options.scenarios else [SCENARIOS[one] for one in chosen]
     rivals = QUICK_PEERS if options.quick else tuple(PEERS) if options.whole else CHOSEN_PEERS
     peers = list(options.peers or rivals)
     less = options.less or (QUICK_LESS if options.quick else LESS)

@@ -197,6 +197,13 @@ def test_a_graph_is_given_to_scaler_as_it_wants_it(graph, keys, expected) -> Non
     assert peer.get(graph, keys) == expected
 
 
+def test_what_a_report_runs_is_there() -> None:
+    report_all = pytest.importorskip("benchmarks.report_all")
+
+    assert {*report_all.CHOSEN, *report_all.QUICK} <= SCENARIOS.keys()
+    assert {*report_all.CHOSEN_PEERS, *report_all.QUICK_PEERS} <= PEERS.keys()
+
+
 def test_scenarios_of_one_kind_share_a_cluster() -> None:
     scenarios = find(["map_noop", "lifecycle", "round_trip", "graph_fan"])
     names = [[one.name for one in group] for group in groups(scenarios, together=True)]

@@ -35,7 +35,12 @@ def chart(data: Data) -> str:
         return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
 
     root = ET.Element(
-        "svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height}", role="img"
+        "svg",
+        xmlns="http://www.w3.org/2000/svg",
+        width=f"{WIDTH}",
+        height=f"{height}",
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
     )
     ET.SubElement(root, "title").text = "Overhead of a task, by library"
     _rect(root, 0, 0, WIDTH, height, "#fffffe")
