@@ -20,6 +20,7 @@ from scaler_cluster.errors import (
     FutureInsideError,
     LocalProtocolError,
     MissingObjectsError,
+    NamedCallError,
     NoSuitableWorkerError,
     ObjectStorageError,
     OperationRefusedError,
@@ -41,6 +42,7 @@ from scaler_cluster.errors import (
     UnpicklableResultError,
     WorkerDiedError,
 )
+from scaler_cluster.pickling.named import NamedFunction
 from scaler_exec.executor import ScalerExecutor
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ __all__ = [
     "Met",
     "MissingObjectsError",
     "MultiLock",
+    "NamedCallError",
+    "NamedFunction",
     "NoSuitableWorkerError",
     "ObjectReference",
     "ObjectStorageError",

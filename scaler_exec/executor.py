@@ -20,6 +20,7 @@ from scaler_cluster.client.views import Viewed
 from scaler_cluster.config.values import read_given_address
 from scaler_cluster.core.client.liveness import CONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
+from scaler_cluster.pickling.named import NamedFunction
 from scaler_cluster.process.dashboard_link import widget
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.options import TaskOptions
@@ -236,8 +237,9 @@ class ScalerExecutor(Viewed, Executor):
             )
         asked = self._asked.of(fn)
         is_watched = type(self).submit is not ScalerExecutor.submit or "submit" in self.__dict__
-        if is_watched or asked.cache is not None:
-            # Somebody watches or changes each submission, or the cache looks at each.
+        if is_watched or asked.cache is not None or type(fn) is NamedFunction:
+            # Somebody watches or changes each submission, the cache looks at each, or each is
+            # packed by itself.
             results = _map_by_submit(self, fn, iterables, timeout, buffersize)
             if progress is False:
                 return results

@@ -12,6 +12,7 @@
     ├── SessionForkedError(RuntimeError)         used in a forked child process
     ├── PayloadError                             an object could not be pickled or unpickled
     │   ├── FutureInsideError(TypeError)         a future inside a value that must be pickled
+    │   ├── NamedCallError                       a named function where it cannot be called
     │   ├── DeserializeObjectError               a worker could not unpickle function or argument
     │   └── UnpicklableResultError               a worker could not pickle the result
     ├── ObjectStorageError                       about large data, which the object storage keeps
@@ -90,6 +91,10 @@ class PayloadError(ScalerError):
 
 class FutureInsideError(PayloadError, TypeError):
     """A future is inside a value that had to be pickled."""
+
+
+class NamedCallError(PayloadError):
+    """A named function was passed to what calls pickled functions alone."""
 
 
 class DeserializeObjectError(PayloadError):

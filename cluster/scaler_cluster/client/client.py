@@ -19,6 +19,7 @@ from scaler_cluster.client.kept_calls import refuse_graphs, submit_kept
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.core.client.liveness import RECONNECT_TIMEOUT_S
 from scaler_cluster.errors import PayloadError
+from scaler_cluster.pickling.named import NamedFunction
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.options import TaskOptions, intern_options
 
@@ -181,7 +182,7 @@ class Client(ConnectedClient):
             is_profiled = arguments.flag("profiling", kwargs.pop("profiling"))
             options = intern_options(replace(options, profiling=is_profiled))
         serialization = self._serialization
-        if serialization is not None:
+        if serialization is not None and type(fn) is not NamedFunction:
             try:
                 function = serialization.function(fn)
                 args = tuple(map(serialization.value, args))
@@ -254,7 +255,7 @@ class Client(ConnectedClient):
         from scaler_cluster.client.map import map_calls  # as late as the session's modules
 
         asked = asked.of(fn)
-        if asked.cache is not None:
+        if asked.cache is not None or type(fn) is NamedFunction:
             futures = [self._submit(fn, tuple(args), {}, asked) for args in items]
             try:
                 return [future.result() for future in futures]

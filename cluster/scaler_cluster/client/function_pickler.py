@@ -12,6 +12,7 @@ from scaler_cluster.pickling import reloads
 from scaler_cluster.pickling.by_value import REGISTERED
 from scaler_cluster.pickling.code_bundle import Arrival
 from scaler_cluster.pickling.function_cache import FunctionCache, Snapshot
+from scaler_cluster.pickling.named import NamedFunction, refuse
 from scaler_cluster.pickling.payload import (
     OBJECT_BYTES,
     Collector,
@@ -50,7 +51,9 @@ class FunctionPickler:
     def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
         """Return digest, pickle, objects and name; raises PayloadError, StorageFullError.
 
-        Objects that were stored just now are added to ``held``: to be released after its use.
+        Raises NamedCallError for a named function, which has no pickle; no other function is asked
+        whether it is one. Objects that were stored just now are added to ``held``: to be released
+        after its use.
         """
         if self._reloads is not reloads.noted or self._registered != REGISTERED:
             self._reloads = reloads.noted
@@ -98,6 +101,8 @@ class FunctionPickler:
 
     def _dumps(self, function: Callable[..., Any]) -> tuple[bytes, list[memoryview]]:
         """Return a function's pickle, and the large buffers that are to be stored."""
+        if type(function) is NamedFunction:
+            raise refuse(function)
         collector = Collector() if self._stored is not None else None
         try:
             payload = dumps(function, collector)

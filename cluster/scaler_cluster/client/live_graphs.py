@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scaler_cluster.client.future import FutureOwner, ScalerFuture
 from scaler_cluster.client.graph import Arrangement, collector_paused
+from scaler_cluster.client.named_future import NamedFuture
 from scaler_cluster.client.packing import pack
 from scaler_cluster.errors import PayloadError, StorageFullError, StorageUnreachableError
 from scaler_cluster.pickling import payload as payloads
@@ -162,8 +163,12 @@ class SessionGraphs:
             futures[key] = session.future_class(session)
         inputs: list[int] = []
         for future in packed.inputs:
-            if not future.done() and future._session is not session:
-                raise PayloadError("a future of another client, which has not come back")
+            if not future.done():
+                if future._session is not session:
+                    raise PayloadError("a future of another client, which has not come back")
+                if isinstance(future, NamedFuture):
+                    # Those who take its result would unpickle it.
+                    raise PayloadError("the future of a named call, which has not come back")
             inputs.append(m.SUPPLIED if future.done() else future._task)
         with deferred:
             first = connection.number_nodes(len(packed.payloads), is_single=is_single)

@@ -97,6 +97,7 @@ def loads_exception(payload: Buffer, detail: dict[str, Any]) -> BaseException:
     """Return a remote exception, or what stands in for it; the remote traceback is its cause."""
     error: BaseException | None = None
     reason = detail.get("reason")
+    text = f"{detail.get('type')}: {detail.get('message')}"
     if len(payload):
         try:
             error = pickle.loads(payload)
@@ -104,10 +105,13 @@ def loads_exception(payload: Buffer, detail: dict[str, Any]) -> BaseException:
             raise
         except BaseException as failure:
             reason = f"it cannot be unpickled here: {show(failure)}{lacking(failure)}"
-    if not isinstance(error, BaseException):
+    if not len(payload) and reason is None:
+        # It never was an object here: a named function raised it.
+        error = errors.RemoteError(text)
+    elif not isinstance(error, BaseException):
         error = errors.RemoteError(
-            f"{detail.get('type')}: {detail.get('message')} (the exception itself did not come "
-            f"back: {reason or 'it is none'}. Its class can say in __reduce__ how to make it anew)"
+            f"{text} (the exception itself did not come back: {reason or 'it is none'}. Its class "
+            "can say in __reduce__ how to make it anew)"
         )
     # Not by an assignment: an exception that is a frozen dataclass would refuse it.
     cause = errors.RemoteTraceback(str(detail.get("traceback", "")))

@@ -46,6 +46,18 @@ def describe_failure(
     return stage, payload if stage == m.FAILED_EXCEPTION else b"", detail
 
 
+def describe_named_failure(
+    stage: str, error: BaseException, where: str
+) -> tuple[str, bytes, dict[str, Any]]:
+    """Return the same for a call of a named function: texts alone, for whatever language."""
+    kind, _, detail = describe_failure(stage, error, "", where)
+    detail.pop("reason", None)
+    if stage != m.FAILED_EXCEPTION:
+        what = "read the arguments" if stage == m.FAILED_DESERIALIZE else "send the result"
+        detail["message"] = f"the worker cannot {what}: {show(error, str)}"
+    return kind, b"", detail
+
+
 def describe_setup_failure(
     error: BaseException, what: str, where: str
 ) -> tuple[str, bytes, dict[str, Any]]:

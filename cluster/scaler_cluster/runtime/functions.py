@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scaler_cluster.pickling.by_value import set_classes
+from scaler_cluster.pickling.named import is_named, load_named
 from scaler_cluster.pickling.nodes import call_node
 from scaler_cluster.runtime import pools, worker_code
 from scaler_cluster.runtime.callees import load_callee
@@ -72,7 +73,7 @@ def function_of(entry: FunctionEntry, kind: int) -> Callable[..., Any]:
     # What a peer sent that speaks for itself may be None: that fails where it is called.
     found: Any = entry.call
     function: Callable[..., Any] = found
-    if kind == m.CALL_ARGS:
+    if kind in (m.CALL_ARGS, m.CALL_NAMED):
         return function
     if kind == m.CALL_NODE:
         return call_node
@@ -85,7 +86,7 @@ def _load(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
     before = set_classes()
     entry.runs.clear()
     payload, buffers = worker_code.enter(entry.payload, buffers)
-    entry.call = load_callee(payload, buffers)
+    entry.call = load_named(payload) if is_named(payload) else load_callee(payload, buffers)
     entry.code = worker_code.active
     pools.know(entry.call)
     after = set_classes()

@@ -15,10 +15,11 @@ from scaler_cluster.core.worker.subtasks import HandedOver
 from scaler_cluster.core.worker.work import FunctionEntry
 from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.named import pack, unpack_call
 from scaler_cluster.pickling.nodes import NodeLoader
 from scaler_cluster.process.interrupts import TaskExpired, deferred
 from scaler_cluster.runtime import worker_code
-from scaler_cluster.runtime.failures import describe_failure
+from scaler_cluster.runtime.failures import describe_failure, describe_named_failure
 from scaler_cluster.runtime.functions import enter, go_back
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.runtime.task_context import Scope, current
@@ -143,6 +144,7 @@ class InlineRunner:
     def _call(self, child: Subtask, profiles: list[Took]) -> bytes | m.Failed:
         """Run a task as if this worker had been sent it; return its pickled result or failure."""
         tries = 0
+        dumps: Callable[[object], bytes] = payloads.dumps
         while True:
             failure, culprit = m.FAILED_DESERIALIZE, "the function"
             try:
@@ -150,6 +152,9 @@ class InlineRunner:
                 culprit = "the arguments"
                 if type(child) is HandedOver:
                     function, args, kwargs = self._load_node(child, function)
+                elif child.call == m.CALL_NAMED:
+                    dumps = pack
+                    args, kwargs = unpack_call(child.batch.data)
                 else:
                     data = child.batch.data
                     args = payloads.loads(data, buffers=self._views(child.objects))
@@ -158,23 +163,24 @@ class InlineRunner:
                 failure = m.FAILED_EXCEPTION
                 if child.call == m.CALL_ARGS:
                     value = function(*args)
-                elif child.call == m.CALL_NODE:
+                elif child.call in (m.CALL_NODE, m.CALL_NAMED):
                     value = function(*args, **kwargs)
                 elif child.call == m.CALL_KWARGS:
                     value = function(*args[0], **args[1])
                 else:
                     value = [function(*one) for one in args]
                 failure = m.FAILED_RESULT
-                return payloads.dumps(value)
+                return dumps(value)
             except TaskInterrupted:
                 raise
             except BaseException as error:
                 if failure == m.FAILED_EXCEPTION and tries < child.options.retries:
                     tries += 1
                     continue
-                return m.Failed(
-                    child.first, *describe_failure(failure, error, culprit, self._shell.where)
-                )
+                where = self._shell.where
+                if child.call == m.CALL_NAMED:
+                    return m.Failed(child.first, *describe_named_failure(failure, error, where))
+                return m.Failed(child.first, *describe_failure(failure, error, culprit, where))
 
     def _load_node(self, node: HandedOver, functions: Any) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of a node."""

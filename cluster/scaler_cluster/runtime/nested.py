@@ -30,6 +30,7 @@ from scaler_cluster.errors import (
     ClusterUnreachableError,
     ConfigError,
     FutureInsideError,
+    NamedCallError,
     PayloadError,
     StorageFullError,
     StorageUnreachableError,
@@ -39,7 +40,7 @@ from scaler_cluster.process.interrupts import deferred
 from scaler_cluster.runtime import worker_code
 from scaler_cluster.runtime.inline_runner import InlineRunner
 from scaler_cluster.runtime.nested_connection import NestedConnection
-from scaler_cluster.runtime.nested_future import NestedFuture
+from scaler_cluster.runtime.nested_future import NestedFuture, NestedNamedFuture
 from scaler_cluster.runtime.nested_graphs import NestedGraphs
 from scaler_cluster.runtime.nested_waiter import NestedWaiter
 from scaler_cluster.runtime.task_context import Scope, current
@@ -241,6 +242,8 @@ class NestedSession(TaskSession):
             packed, payload, objects = self.pickler.call(function, args, kwargs, held, again=again)
         except FutureInsideError:
             return self.graphs.submit_linked(function, args, kwargs, options, again=again)
+        except NamedCallError:
+            return self._submit_named(function, args, kwargs, options)
         except (PayloadError, StorageFullError, StorageUnreachableError) as error:
             return self.failed(error)
         future: ScalerFuture[Any] = NestedFuture(self)
@@ -249,6 +252,17 @@ class NestedSession(TaskSession):
         options = self.deeper(options, scope)
         batch = Batch.single(payload)
         child = Subtask(scope.number, packed, call, options, objects, batch, kept)
+        with deferred:
+            self._look_after(self.connection.hold(child, future))
+        return future
+
+    def _ask_named(
+        self, packed: Function, payload: bytes, options: m.TaskOptions
+    ) -> ScalerFuture[Any]:
+        scope = self.scope()
+        future: ScalerFuture[Any] = NestedNamedFuture(self)
+        options, batch = self.deeper(options, scope), Batch.single(payload)
+        child = Subtask(scope.number, packed, m.CALL_NAMED, options, (), batch)
         with deferred:
             self._look_after(self.connection.hold(child, future))
         return future

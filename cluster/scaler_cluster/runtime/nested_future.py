@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.future import ScalerFuture
+from scaler_cluster.client.named_future import NamedFuture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,12 @@ class NestedFuture(ScalerFuture[T]):
         if waiters is None:
             waiters = self._wait = _Waiters(self._session.wait, self._task)
         return waiters
+
+
+class NestedNamedFuture(NamedFuture[T], NestedFuture[T]):
+    """The same for a call of a named function."""
+
+    __slots__ = ()
 
 
 class _Waiters(list[Any]):

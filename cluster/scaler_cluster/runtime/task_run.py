@@ -10,7 +10,7 @@ from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.pickling.by_value import PROTOCOL
 from scaler_cluster.pickling.nodes import NotReturned
 from scaler_cluster.pickling.payload import c_dumps, failing_argument
-from scaler_cluster.runtime.failures import describe_failure
+from scaler_cluster.runtime.failures import describe_failure, describe_named_failure
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.messages import FAILED_DESERIALIZE, FAILED_EXCEPTION, FAILED_RESULT
 
@@ -165,6 +165,10 @@ class TaskEnd:
         if isinstance(error, NotReturned) and stage == FAILED_DESERIALIZE:
             return Unfinished.SKIPPED
         return Failure(*describe_failure(stage, error, culprit, self._host.where))
+
+    def failed(self, stage: str, error: BaseException) -> Outcome:
+        """The call of a named function raised, or its arguments or result are no such values."""
+        return Failure(*describe_named_failure(stage, error, self._host.where))
 
     def _drop_buffers(self) -> None:
         if self.store.buffers:

@@ -30,6 +30,7 @@ from scaler_cluster.runtime.control_thread import ControlThread
 from scaler_cluster.runtime.failures import describe_setup_failure
 from scaler_cluster.runtime.forked_lock import ForkedLock
 from scaler_cluster.runtime.functions import enter, function_of, is_entered
+from scaler_cluster.runtime.named_run import make_named_run
 from scaler_cluster.runtime.node_results import NodeResults
 from scaler_cluster.runtime.output import Sender, TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
@@ -316,7 +317,10 @@ class WorkerShell:
             output = TaskOutput(sender, streams=streams, log_level=log_level)
         if message.profiling:
             call = measured(call, partial(self._profiled, work))
-        run = make_run(loads, call, kind, message.objects, output, self._end, keep_result)
+        if kind == m.CALL_NAMED:
+            run = make_named_run(call, output, self._end)
+        else:
+            run = make_run(loads, call, kind, message.objects, output, self._end, keep_result)
         if is_plain:
             entry.runs[kind] = run
         return run

@@ -434,7 +434,7 @@ def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:
         not (type(session) is type(first) is int)
         or not 0 <= session <= TASK_ID_MAX
         or not 0 <= first <= TASK_ID_MAX
-        or type(busy_s) is not float
+        or (type(busy_s) is not float and type(busy_s) is not int)
         or not 0.0 <= busy_s <= SECONDS_MAX
     ):
         raise RemoteProtocolError("Done names a session, a task and a number of seconds")

@@ -28,6 +28,8 @@ CALL_CHUNK = 2
 """The payload is a list of tuples of positional arguments; the result is the list of results."""
 CALL_NODE = 3
 """The payload belongs to a node of a graph; see ``nodes.py``."""
+CALL_NAMED = 4
+"""The payload is ``[args, kwargs]`` in MessagePack, and the function's is ``[name]``."""
 
 CLIENT = "client"
 WORKER = "worker"

@@ -72,7 +72,8 @@ class Arrivals:
         if not may_be(user, hello):
             return "This scheduler has no keys: only one that knows an operator's key obeys it."
         runs_tasks = hello.role not in (m.STORAGE, m.MANAGER, m.OPERATOR)
-        if runs_tasks and hello.python != self._config.python:
+        # Who has no Python speaks of named calls alone.
+        if runs_tasks and hello.python not in ("", self._config.python):
             return (
                 f"The {who} runs Python {hello.python}, this scheduler "
                 f"{self._config.python}: tasks are pickled code, use the same Python on both sides."
