@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scaler_cluster.client.future import FutureOwner, ScalerFuture
 from scaler_cluster.client.graph import Arrangement, collector_paused
-from scaler_cluster.client.named_future import NamedFuture
+from scaler_cluster.client.named_calls import NamedFuture
 from scaler_cluster.client.packing import pack
 from scaler_cluster.errors import PayloadError, StorageFullError, StorageUnreachableError
 from scaler_cluster.pickling import payload as payloads

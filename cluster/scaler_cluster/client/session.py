@@ -19,7 +19,7 @@ from scaler_cluster.client.input_supplier import InputSupplier
 from scaler_cluster.client.io_thread import IoThread
 from scaler_cluster.client.leader_follower import LeaderFollower
 from scaler_cluster.client.live_graphs import SessionGraphs
-from scaler_cluster.client.named_future import NamedFuture
+from scaler_cluster.client.named_calls import NamedFuture, submit_named
 from scaler_cluster.client.settler import Settler
 from scaler_cluster.client.waiter import Waiter
 from scaler_cluster.core.client.liveness import (
@@ -40,7 +40,6 @@ from scaler_cluster.errors import (
     StorageUnreachableError,
 )
 from scaler_cluster.links.link import as_reached
-from scaler_cluster.pickling.named import pack_call
 from scaler_cluster.pickling.reloads import watch_reloads
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.interrupts import deferred
@@ -189,7 +188,7 @@ class Session:
         except FutureInsideError:
             return self.graphs.submit_linked(function, args, kwargs, options, again=again)
         except NamedCallError:
-            return self._submit_named(function, args, kwargs, options)
+            return submit_named(self, function, args, kwargs, options)
         except (PayloadError, StorageFullError, StorageUnreachableError) as error:
             return self.failed(error)
         future: ScalerFuture[Any] = ScalerFuture(self)
@@ -203,19 +202,10 @@ class Session:
             self._lead.wake_io()
         return future
 
-    def _submit_named(
-        self, function: Any, args: Any, kwargs: Any, options: m.TaskOptions
-    ) -> ScalerFuture[Any]:
-        """Ask for one call of a named function; what cannot be packed fails its future alone."""
-        try:
-            payload = pack_call(function, args, kwargs)
-        except PayloadError as error:
-            return self.failed(error)
-        return self._ask_named(function.packed, payload, options)
-
-    def _ask_named(
+    def ask_named(
         self, packed: Function, payload: bytes, options: m.TaskOptions
     ) -> ScalerFuture[Any]:
+        """Ask for one call of a named function."""
         future: ScalerFuture[Any] = NamedFuture(self)
         sending = self.connection.submit(packed, m.CALL_NAMED, options, (), payload, future)
         if sending == SEND:

@@ -20,6 +20,7 @@ from time import sleep
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.client.named_calls import submit_named
 from scaler_cluster.client.task_session import TaskSession
 from scaler_cluster.core.client.liveness import RECONNECT_TIMEOUT_S
 from scaler_cluster.core.client.requests import FUNCTIONS_MAX
@@ -243,7 +244,7 @@ class NestedSession(TaskSession):
         except FutureInsideError:
             return self.graphs.submit_linked(function, args, kwargs, options, again=again)
         except NamedCallError:
-            return self._submit_named(function, args, kwargs, options)
+            return submit_named(self, function, args, kwargs, options)
         except (PayloadError, StorageFullError, StorageUnreachableError) as error:
             return self.failed(error)
         future: ScalerFuture[Any] = NestedFuture(self)
@@ -256,9 +257,10 @@ class NestedSession(TaskSession):
             self._look_after(self.connection.hold(child, future))
         return future
 
-    def _ask_named(
+    def ask_named(
         self, packed: Function, payload: bytes, options: m.TaskOptions
     ) -> ScalerFuture[Any]:
+        """Ask for one call of a named function; see :class:`Session`."""
         scope = self.scope()
         future: ScalerFuture[Any] = NestedNamedFuture(self)
         options, batch = self.deeper(options, scope), Batch.single(payload)

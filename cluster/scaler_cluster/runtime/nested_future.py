@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.future import ScalerFuture
-from scaler_cluster.client.named_future import NamedFuture
+from scaler_cluster.client.named_calls import NamedFuture
 
 if TYPE_CHECKING:
     from collections.abc import Callable

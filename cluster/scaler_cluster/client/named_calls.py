@@ -1,22 +1,51 @@
-"""The future of a call of a named function: what comes back is no pickle."""
+"""Calls of named functions: what is sent, and what comes back, is no pickle."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scaler_cluster.client.future import PLAIN, ScalerFuture
 from scaler_cluster.errors import PayloadError
-from scaler_cluster.pickling.named import unpack
+from scaler_cluster.pickling.named import pack_call, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
     from scaler_cluster.client.future import FutureOwner
+    from scaler_cluster.core.client.requests import Function
+    from scaler_cluster.wire import messages as m
     from scaler_cluster.wire.batch import Buffer
 
 T = TypeVar("T")
+
+
+class NamedCalls(Protocol):
+    """The session that asks for them."""
+
+    def ask_named(
+        self, packed: Function, payload: bytes, options: m.TaskOptions
+    ) -> ScalerFuture[Any]:
+        """Ask for one call."""
+
+    def failed(self, error: Exception) -> ScalerFuture[Any]:
+        """Return the future of a call that could not be asked for."""
+
+
+def submit_named(
+    session: NamedCalls,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: m.TaskOptions,
+) -> ScalerFuture[Any]:
+    """Ask for one call; what cannot be packed fails its future alone."""
+    try:
+        payload = pack_call(function, args, kwargs)
+    except PayloadError as error:
+        return session.failed(error)
+    return session.ask_named(function.packed, payload, options)
 
 
 class NamedFuture(ScalerFuture[T]):
@@ -33,7 +62,7 @@ class NamedFuture(ScalerFuture[T]):
         """Refuse to be pickled, and to be passed on: its result is no pickle either."""
         raise PayloadError("the future of a named call cannot be an argument: pass its result")
 
-    def _settle_slowly(self, payload: object) -> list[Callable[[Future[T]], object]]:
+    def _settle_slowly(self, payload: Any) -> list[Callable[[Future[T]], object]]:
         return super()._settle_slowly(_Packed(payload) if type(payload) in PLAIN else payload)
 
 
