@@ -28,6 +28,7 @@ export class Peer {
   /** Frames of envelopes that the socket has not taken. */
   #sending = [];
   #isSending = false;
+  #sent = Promise.resolve();
   #timer;
   #isClosed = false;
 
@@ -61,7 +62,7 @@ export class Peer {
     }
   }
 
-  /** Send now what was said. */
+  /** Send now what was said; return a promise of when the socket has taken it. */
   flush() {
     this.#isFlushing = false;
     const said = this.#outbox;
@@ -74,6 +75,7 @@ export class Peer {
       this.#put(this.#channel.send(said.slice(start, stop), clock()));
       start = stop;
     }
+    return this.#sent;
   }
 
   /** Close the connection once what was said has been acknowledged, but wait for that only so long. */
@@ -100,7 +102,7 @@ export class Peer {
 
   #put(frames) {
     this.#sending.push(frames);
-    if (!this.#isSending) this.#send();
+    if (!this.#isSending) this.#sent = this.#send();
   }
 
   async #send() {

@@ -10,6 +10,8 @@ import { CALL_NAMED, Tag, bufferOf, fromBatch, hello, sizeOf, toBatch, toCapabil
 
 /** No result of a short task waits longer for others that share its message. */
 const REPORT_AFTER_S = 0.02;
+/** After a longer task, the next one may be long as well: then no result waits for it. */
+const SHORT_S = 0.001;
 const REPORT_BYTES = 256 * 1024;
 /** So long tasks run before what has arrived is looked at. */
 const TURN_S = 0.005;
@@ -147,11 +149,14 @@ export class TaskProcess {
       run.first += 1n;
       run.payloads.shift();
       if (!run.payloads.length) this.#queue.shift();
-      if (run.reportsStart) this.#say([Tag.STARTED, session, task]);
+      if (run.reportsStart) {
+        this.#say([Tag.STARTED, session, task]);
+        // It may keep this process from speaking.
+        await this.#peer.flush();
+      }
       await this.#run(run.name, session, task, payload);
       if (clock() > turn + TURN_S) {
-        if (!this.#queue.length || clock() > this.#done?.since + REPORT_AFTER_S) this.#report();
-        this.#peer.flush();
+        await this.#peer.flush();
         await new Promise(setImmediate);
         turn = clock();
       }
@@ -223,7 +228,8 @@ export class TaskProcess {
       this.#report();
       this.#done = { session, first: task, took, bytes: sizeOf(result), results: [result], since: clock() };
     }
-    if (this.#done.bytes > REPORT_BYTES || clock() > this.#done.since + REPORT_AFTER_S) this.#report();
+    const isDue = clock() > this.#done.since + REPORT_AFTER_S || took > SHORT_S;
+    if (isDue || this.#done.bytes > REPORT_BYTES) this.#report();
   }
 
   /** Report the tasks that have returned. */
