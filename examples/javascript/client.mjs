@@ -250,7 +250,7 @@ export class Client {
 
   /** Nothing comes back any more, and nothing more is asked for. */
   #fail(error) {
-    this.#error = error;
+    this.#error ??= error;
     clearInterval(this.#beat);
     this.#asked = [];
     for (const task of [...this.#pending.keys()]) this.#take(task).reject(error);

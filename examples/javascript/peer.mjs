@@ -11,8 +11,10 @@ import { sizeOf } from "./wire.mjs";
 const ENVELOPE_BYTES = 256 * 1024;
 const TICK_MS = 50;
 const LINGER_MS = 500;
+/** After so many handshakes that failed, with none that did not, the keys are the reason. */
+const REFUSALS = 3;
 /** So long a peer that leaves waits for what it said to be acknowledged. */
-const LEAVE_MS = 2000;
+const LEAVE_MS = 500;
 
 /** Return a new peer id: a letter for the role, and what nobody can guess. */
 export function newPeerId(letter) {
@@ -82,7 +84,7 @@ export class Peer {
   async leave() {
     this.flush();
     const end = clock() + LEAVE_MS / 1000;
-    while (!this.#channel.isSettled && clock() < end) {
+    while (!this.#channel.isSettled && !this.#isClosed && clock() < end) {
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
     this.close();
@@ -132,11 +134,15 @@ export class Peer {
 
   #watchHandshakes() {
     const events = this.#socket.events;
-    for (const kind of ["auth", "protocol"]) {
+    let failures = 0;
+    for (const kind of ["auth", "protocol", "other"]) {
       events.on(`handshake:error:${kind}`, () => {
-        this.refusal = "it does not know this key, or has another key itself";
+        failures += 1;
+        // One alone may be a scheduler that was about to end.
+        if (failures >= REFUSALS) this.refusal = "it does not know this key, or has another one";
       });
     }
+    events.on("handshake", () => (failures = 0));
   }
 }
 

@@ -11,6 +11,7 @@ import { Peer, clock, newPeerId } from "./peer.mjs";
 import { Tag, hello } from "./wire.mjs";
 
 const HEARTBEAT_S = 2;
+const LOOK_S = 0.2;
 /** A scheduler that is silent for so long is given up. */
 const SILENCE_S = 30;
 const STDERR_CHARS = 4000;
@@ -22,7 +23,8 @@ export class Supervisor {
   #keys;
   #count;
   #peer = null;
-  #beat;
+  #look;
+  #beatAt = 0;
   /** The workers that live, by their child processes. */
   #slots = new Map();
   #isLeaving = false;
@@ -41,11 +43,11 @@ export class Supervisor {
     process.on("SIGTERM", stop);
     process.on("SIGINT", stop);
     this.#join();
-    this.#beat = setInterval(() => this.#heartbeat(), 1000 * HEARTBEAT_S);
+    this.#look = setInterval(() => this.#heartbeat(), 1000 * LOOK_S);
     try {
       await ended;
     } finally {
-      clearInterval(this.#beat);
+      clearInterval(this.#look);
       process.off("SIGTERM", stop);
       process.off("SIGINT", stop);
     }
@@ -66,13 +68,12 @@ export class Supervisor {
   }
 
   #heartbeat() {
-    if (clock() > this.#peer.heardAt + SILENCE_S) {
-      const { refusal } = this.#peer;
+    const { heardAt, refusal } = this.#peer;
+    if (refusal || clock() > heardAt + SILENCE_S) {
       const why = refusal ? `does not listen to this process: ${refusal}` : "does not answer";
       this.stop(new ClusterError(`the scheduler at ${this.#address} ${why}`));
-    } else if (this.#peer.refusal) {
-      this.stop(new ClusterError(`the scheduler at ${this.#address} refuses: ${this.#peer.refusal}`));
-    } else {
+    } else if (clock() >= this.#beatAt) {
+      this.#beatAt = clock() + HEARTBEAT_S;
       this.#peer.say([Tag.HEARTBEAT]);
     }
   }
@@ -92,9 +93,11 @@ export class Supervisor {
         this.stop();
         break;
       case Tag.UNKNOWN:
+        this.#peer.close();
+        // It has heard the Goodbye.
+        if (this.#isLeaving) break;
         // It is another scheduler, or gave this one up: begin anew, under another name.
         this.#killAll("the scheduler does not know it");
-        this.#peer.close();
         this.#join();
     }
   }

@@ -93,6 +93,17 @@ def test_another_python_is_refused(bench, role):
     assert not bench.core.table.knows(b"X")
 
 
+@pytest.mark.parametrize("role", [m.CLIENT, m.SUPERVISOR])
+def test_no_python_is_welcome(bench, role):
+    """Who has none speaks of named calls alone."""
+    message = hello(role)
+    message.python = ""
+
+    bench.feed(b"X", message)
+
+    assert bench.core.table.knows(b"X")
+
+
 def test_nobody_has_an_unknown_role(bench):
     """A Hello of an unknown role breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="nobody has the role"):

@@ -349,6 +349,16 @@ def test_a_message_that_does_not_exist_is_refused(fields, reason):
         codec.decode(one_message(*fields))
 
 
+@pytest.mark.parametrize("kind", [m.Done, m.Erred])
+def test_a_whole_number_of_seconds_is_one(kind):
+    """Some languages have no other way to write 1.0."""
+    rest = (Batch.of([b"x"]),) if kind is m.Done else ("exception", b"", {})
+
+    (message,) = codec.decode(codec.encode(1, 1, 0, [kind(1, 0, 1, *rest)])).messages
+
+    assert message.busy_s == 1
+
+
 @pytest.mark.parametrize("busy_s", [math.nan, math.inf, 1e300, -1.0, "1", None, True])
 def test_a_duration_is_a_sane_number_of_seconds(busy_s):
     """No duration that would poison a mean passes: neither nan, inf nor beyond all ages."""

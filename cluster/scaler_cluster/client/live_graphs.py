@@ -168,7 +168,10 @@ class SessionGraphs:
                     raise PayloadError("a future of another client, which has not come back")
                 if isinstance(future, NamedFuture):
                     # Those who take its result would unpickle it.
-                    raise PayloadError("the future of a named call, which has not come back")
+                    raise PayloadError(
+                        "the future of a named call cannot be an argument before it is done: pass "
+                        "its result"
+                    )
             inputs.append(m.SUPPLIED if future.done() else future._task)
         with deferred:
             first = connection.number_nodes(len(packed.payloads), is_single=is_single)

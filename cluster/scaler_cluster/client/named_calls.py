@@ -49,7 +49,10 @@ def submit_named(
 
 
 class NamedFuture(ScalerFuture[T]):
-    """A future that reads its result as MessagePack, and cannot be an argument of a task."""
+    """A future that reads its result as MessagePack.
+
+    It can be an argument of a task once it is done: its value is pickled then.
+    """
 
     __slots__ = ()
 
@@ -57,10 +60,6 @@ class NamedFuture(ScalerFuture[T]):
         super().__init__(session)
         # A future with a condition is settled slowly: by the method below.
         self._cond = threading.Condition()
-
-    def __reduce__(self) -> Any:
-        """Refuse to be pickled, and to be passed on: its result is no pickle either."""
-        raise PayloadError("the future of a named call cannot be an argument: pass its result")
 
     def _settle_slowly(self, payload: Any) -> list[Callable[[Future[T]], object]]:
         return super()._settle_slowly(_Packed(payload) if type(payload) in PLAIN else payload)
