@@ -63,7 +63,17 @@ def test_no_name_is_refused(payload: bytes) -> None:
 
 def test_what_is_carried_comes_back() -> None:
     """A tuple becomes a list."""
-    args = (None, True, -(2**63), 2**64 - 1, 1.5, "é", b"\x80", [1, (2,)], {"a": {"b": []}})
+    args: tuple[Any, ...] = (
+        None,
+        True,
+        -(2**63),
+        2**64 - 1,
+        1.5,
+        "é",
+        b"\x80",
+        [1, (2,)],
+        {"a": {"b": []}},
+    )
 
     found = unpack_call(pack_call(SQRT, args, {"k": 1}))
 

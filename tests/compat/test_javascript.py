@@ -209,6 +209,13 @@ def test_a_killed_worker_is_told_of(client: Client) -> None:
     assert error.death.pid not in pids
 
 
+def test_tasks_without_a_demand_stay_with_python(address: str, keys: Path) -> None:
+    """However much there is to do, and though workers in JavaScript have nothing to do."""
+    with Client(address, keys=keys) as client:
+        assert client.map(abs, range(5000)) == list(range(5000))
+        assert client.get({"n": (abs, -1)}, ["n"]) == {"n": 1}
+
+
 # -- JavaScript calls ----------------------------------------------------------------------------
 
 

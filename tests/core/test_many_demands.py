@@ -23,7 +23,7 @@ class Looks:
         monkeypatch.setattr(ReadyQueue, "peek", self._counting(ReadyQueue.peek))
         monkeypatch.setattr(WorkerPools, "takers", self._counting(WorkerPools.takers))
         has_all = self._counting(placement.has_all)
-        monkeypatch.setattr("scaler_cluster.core.scheduler.pools.has_all", has_all)
+        monkeypatch.setattr("scaler_cluster.core.records.placement.has_all", has_all)
 
     def _counting(self, function):
         def counting(*args):

@@ -10,10 +10,11 @@ from scaler_cluster.core.records.placement import describe, has_all, uncounted
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import LAG_S
 from scaler_cluster.core.scheduler.unplaced import NO_WORKER_S, STARTING_S
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello
 from scaler_cluster.wire import messages as m
 
 GPU = (("gpu", 1),)
+JAVASCRIPT = (("javascript", -1),)
 ON_GPU = m.TaskOptions(capabilities=GPU)
 SHORT_S = WINDOW_S / 100
 
@@ -23,6 +24,18 @@ def mixed(one):
     """W1 offers nothing, W2 a GPU."""
     one.worker(b"W2", capabilities=GPU)
     return one
+
+
+@pytest.fixture
+def loaded(bench):
+    """W1 runs task 0 and has 1 to 99 queued; who idles gets half of that."""
+    bench.supervisor()
+    bench.client()
+    bench.worker()
+    bench.submit(900)
+    bench.done(900, each_s=SHORT_S)
+    assert bench.submit(0, 100) == {"W1": ["Assign 1:0-99 f"]}
+    return bench
 
 
 # -- what fits ---------------------------------------------------------------------------------
@@ -70,6 +83,29 @@ def test_what_needs_nothing_leaves_the_gpu_free(mixed):
 def test_a_worker_with_a_gpu_helps_with_the_rest(mixed):
     """A worker with a GPU takes other tasks where there are more than the others can run."""
     assert sorted(mixed.submit(0, 2)) == ["W1", "W2"]
+
+
+def foreign(bench):
+    """Let W2 come, which speaks another language than Python."""
+    message = hello(m.WORKER, supervisor=b"S1", capabilities=JAVASCRIPT)
+    message.python = ""
+    return bench.feed(b"W2", message)
+
+
+def test_a_worker_without_python_gets_only_what_demands_something(one):
+    """Others could be pickles, which it cannot read: they wait, or go elsewhere."""
+    foreign(one)
+
+    assert list(one.submit(0, 50)) == ["W1"]
+    assert list(one.submit(50, options=m.TaskOptions(capabilities=JAVASCRIPT))) == ["W2"]
+    assert "W2" not in one.submit(51, options=m.TaskOptions(workers=("host",)))
+
+
+def test_nothing_is_asked_back_for_a_worker_without_python(loaded):
+    """It idles, but may run none of what another one has queued."""
+    assert "W1" not in foreign(loaded)
+    assert loaded.wait(STALL_S * 0.9) == {}
+    assert loaded.worker(b"W3")["W1"] == ["Revoke 1:50-99"]
 
 
 def test_nobody_waits_behind_what_nobody_can_run(one):

@@ -356,6 +356,7 @@ def test_a_whole_number_of_seconds_is_one(kind):
 
     (message,) = codec.decode(codec.encode(1, 1, 0, [kind(1, 0, 1, *rest)])).messages
 
+    assert isinstance(message, kind)
     assert message.busy_s == 1
 
 

@@ -14,7 +14,7 @@ from scaler_cluster.wire.messages import WHOLE_MACHINE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.core.records.workers import WorkerPool, WorkerRecord
     from scaler_cluster.wire.messages import Capabilities, Portion, TaskOptions
 
 
@@ -25,6 +25,12 @@ def has_all(offered: Mapping[str, float], demanded: Capabilities) -> bool:
         if have is None or 0 <= have < amount:
             return False
     return True
+
+
+def is_able(pool: WorkerPool, options: TaskOptions) -> bool:
+    """Return True if the workers of a pool offer what tasks demand; names are looked at later."""
+    demanded = options.capabilities
+    return (pool.has_python or bool(demanded)) and has_all(pool.offered, demanded)
 
 
 def is_named(options: TaskOptions, names: Sequence[str]) -> bool:
@@ -54,7 +60,7 @@ def may_run_inside(worker: WorkerRecord, options: TaskOptions) -> bool:
 
 def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
     """Return True if a worker has what tasks demand, or its machine if others do not use it."""
-    has_it = has_all(worker.pool.offered, options.capabilities)
+    has_it = is_able(worker.pool, options)
     # The place of an actor goes by no other name of its own.
     names = (worker.actor, worker.host) if worker.actor else worker.names
     return has_it and is_named(options, names)

@@ -162,10 +162,14 @@ class Run:
 class WorkerPool:
     """Workers that offer the same, and share the same with the others of their machine."""
 
-    def __init__(self, capabilities: Capabilities, shared: Capabilities = ()) -> None:
+    def __init__(
+        self, capabilities: Capabilities, shared: Capabilities = (), *, has_python: bool = True
+    ) -> None:
         self.capabilities = capabilities
         self.shared = shared
         """What the machine of each of them offers to all its workers together."""
+        self.has_python = has_python
+        """False: its workers get only what demands a capability, as they cannot unpickle."""
         self.offered = dict(capabilities) | dict(shared)
         self.idle: dict[bytes, WorkerRecord] = {}
         """Workers that have no tasks; the worker that was busy last comes last."""

@@ -117,7 +117,7 @@ class Dispatch:
         if user.demanding and (queues := user.runnable(self._pools)):
             yield from self._giving_by_demand(user, queues, now)
             return
-        ready, pools = user.ready, self._pools.pools
+        ready, pools = user.ready, self._pools.for_any
         while ready.count and self._give(ready, pools, now):
             yield True
 
@@ -130,7 +130,7 @@ class Dispatch:
         be thousands of demands.
         """
         ready = user.ready
-        ready.pools = self._pools.pools
+        ready.pools = self._pools.for_any
         queues.append(ready)
         offers: list[tuple[tuple[int, int], float, int]] = []
         for number, queue in enumerate(queues):
@@ -354,7 +354,7 @@ class Dispatch:
         again and again.
         """
         table = self._table
-        is_any_idle = self._pools.is_any_idle
+        is_any_idle = any(pool.idle for pool in self._pools.for_any)
         users = table.backlog.users.items()
         waiting = [whole for whole, user in users if user.ready.count or user.demanding]
         following, self._pools.following = self._pools.following, {}

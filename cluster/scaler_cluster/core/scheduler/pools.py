@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.credit import is_hungry, patience_s
-from scaler_cluster.core.records.placement import has_all, is_named
+from scaler_cluster.core.records.placement import is_able, is_named
 from scaler_cluster.core.records.workers import WorkerPool
 from scaler_cluster.core.scheduler.stall_timers import StallTimers
 from scaler_cluster.wire import messages as m
@@ -41,6 +41,8 @@ class WorkerPools:
         self.pools: list[WorkerPool] = []
         """The pools that offer least come first, as other workers may be needed for what only they
         can run."""
+        self.for_any: list[WorkerPool] = []
+        """Those of them that take tasks without a demand."""
         self.reserved: list[WorkerPool] = []
         """Pools whose busy workers get no more in this turn."""
         self.changes = 0
@@ -59,16 +61,23 @@ class WorkerPools:
     # -- workers come, change and go -----------------------------------------------------------
 
     def admit(
-        self, worker: WorkerRecord, capabilities: Capabilities, shared: Capabilities = ()
+        self,
+        worker: WorkerRecord,
+        capabilities: Capabilities,
+        shared: Capabilities = (),
+        *,
+        has_python: bool = True,
     ) -> None:
         """A worker came that offers this, and shares that with the others of its machine."""
+        kind = capabilities, shared, has_python
         for pool in self.pools:
-            if pool.capabilities == capabilities and pool.shared == shared:
+            if (pool.capabilities, pool.shared, pool.has_python) == kind:
                 break
         else:
-            pool = WorkerPool(capabilities, shared)
+            pool = WorkerPool(capabilities, shared, has_python=has_python)
             self.pools.append(pool)
             self.pools.sort(key=lambda one: len(one.offered))
+            self.for_any = [one for one in self.pools if one.has_python]
         pool.count += 1
         worker.pool = pool
         self.changes += 1
@@ -123,6 +132,7 @@ class WorkerPools:
         pool.count -= 1
         if not pool.count:
             self.pools.remove(pool)
+            self.for_any = [one for one in self.pools if one.has_python]
         self.changes += 1
         for name in worker.names:
             named = self._by_name.get(name, {})
@@ -156,8 +166,7 @@ class WorkerPools:
 
     def able(self, options: TaskOptions) -> list[WorkerPool]:
         """Return the pools that offer what tasks demand; names are looked at later."""
-        demanded = options.capabilities
-        return [pool for pool in self.pools if has_all(pool.offered, demanded)]
+        return [pool for pool in self.pools if is_able(pool, options)]
 
     def is_runnable(self, options: TaskOptions) -> bool:
         """Return True if there is a worker that could run tasks with these options."""

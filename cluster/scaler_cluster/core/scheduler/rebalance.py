@@ -93,10 +93,9 @@ class Rebalancer:
         count = 0
         for run in reversed(worker.runs):
             options = run.options
-            if not options.is_for_any:
-                idle = chain.from_iterable(pool.idle.values() for pool in self._pools.able(options))
-                if not any(is_named(options, one.names) for one in idle):
-                    break
+            idle = chain.from_iterable(pool.idle.values() for pool in self._pools.able(options))
+            if not any(is_named(options, one.names) for one in idle):
+                break
             count += run.count
             if count >= most:
                 break

@@ -121,7 +121,8 @@ class WorkerHandlers:
         offered = hello.capabilities
         # The worker whose place a spare one takes has not let go of what it uses.
         own = uncounted(offered) if worker.spare else offered
-        self._pools.admit(worker, own, supervisor.amounts.offered)
+        has_python = bool(hello.python)
+        self._pools.admit(worker, own, supervisor.amounts.offered, has_python=has_python)
         table.observer.worker_joined(worker)
         for holding in returning.holdings:
             self._claims.settle(worker, holding, now)
