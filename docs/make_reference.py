@@ -146,6 +146,33 @@ A *task* is a number, unique within its session. Its upper bits number the call 
 single tasks, 1 and up for each map or graph). Its lower {ids.CALL_BITS} bits count within that
 call.
 """
+NAMED_CALLS = """\
+
+## Named calls
+
+Payloads are pickles of Python, but for those of *named calls*, which every language can make and
+answer. [other-languages.md](other-languages.md) shows both sides.
+
+| payload | in a named call |
+|---|---|
+| of a Function | msgpack of `[name]`: its first byte is 0x91, where a pickle's is 0x80 |
+| of a task whose `call` is {m.CALL_NAMED} | msgpack of `[args, kwargs]`, an array and a map |
+| of its result, in Done and Results | msgpack of the value |
+| of its failure, in Erred and Failed | empty |
+
+- Values are nil, booleans, integers of 64 bits, floats, strings in UTF-8, binary, and arrays and
+  maps of these; the keys of maps are strings. There are no extension types.
+- `name` has at most {ids.FUNCTION_NAME_CHARS_MAX} characters. What it means is for the worker to
+  say. Workers in Python take it for `module:function`. The Function has the name a second time, in
+  its field `name`, for people.
+- A failure says in `detail` what was raised: `type`, `message` and `traceback`, in the words of its
+  language. A worker that cannot read a call answers FAILED_DESERIALIZE, one that cannot send the
+  result FAILED_RESULT; `message` then is a whole sentence.
+- All of a payload is in the message: named calls have no objects and no segments. Graphs have no
+  nodes of this kind.
+- A peer without Python says so with an empty `python` in its Hello. Such a worker gets only tasks
+  that demand a capability. It answers a call that is not a named one with FAILED_DESERIALIZE.
+"""
 PAGE = "[Writing a worker](writing-a-worker.md) describes what a worker does."
 KINDS = (m.TaskOptions, m.StorageEndpoint)
 
@@ -232,6 +259,7 @@ def protocol() -> str:
     ).splitlines()
     for struct in KINDS:
         lines += _section(struct, struct.__name__, said)
+    lines += NAMED_CALLS.format(m=m, ids=ids).splitlines()
     messages: list[str] = []
     classes = [
         kind

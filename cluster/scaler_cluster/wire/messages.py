@@ -132,6 +132,8 @@ class Hello(Message):
     role: str
     protocol: int
     python: str
+    """The version, as ``3.13``: the same as the scheduler's. Empty: there is no Python, and the
+    peer makes and answers named calls alone."""
     pid: int
     host: str
     supervisor: bytes = b""
@@ -258,7 +260,7 @@ class Shutdown(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Function(Message):
-    """A pickled function. It is sent once; other messages name it by its digest.
+    """A pickled or named function. It is sent once; other messages name it by its digest.
 
     That is BLAKE2b of 16 bytes: of the lengths of the ids of its buffers, a byte for each, of a
     zero byte, of these ids, and of the payload. The scheduler drops a client whose digest is
@@ -334,7 +336,8 @@ class Failed(Message):
     """Scheduler to client: one task failed.
 
     ``kind`` is one of the FAILED_* names; ``payload`` holds the pickled exception, if any;
-    ``detail`` holds plain text and numbers that need no unpickling.
+    ``detail`` holds plain text and numbers that need no unpickling: of what was raised, ``type``,
+    ``message`` and ``traceback``.
     """
 
     tag = 15
