@@ -42,7 +42,7 @@ from scaler_cluster.errors import (
     UnpicklableResultError,
     WorkerDiedError,
 )
-from scaler_cluster.pickling.named import NamedFunction
+from scaler_cluster.pickling.named_function import NamedFunction
 from scaler_exec.executor import ScalerExecutor
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from scaler_cluster.client.views import Viewed
 from scaler_cluster.config.values import read_given_address
 from scaler_cluster.core.client.liveness import CONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
-from scaler_cluster.pickling.named import NamedFunction
+from scaler_cluster.pickling.named_function import NamedFunction
 from scaler_cluster.process.dashboard_link import widget
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.options import TaskOptions

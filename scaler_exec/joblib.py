@@ -17,7 +17,8 @@ from scaler_cluster.client import worker_context
 from scaler_cluster.client.client import Client
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.objects.sent import SMALL
-from scaler_cluster.pickling.payload import Constant, function_name
+from scaler_cluster.pickling.constant import Constant
+from scaler_cluster.pickling.payload import function_name
 from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.texts import shown
 from scaler_exec.executor import ScalerExecutor

@@ -16,6 +16,7 @@ from scaler_cluster.pickling.named import (
     load_named,
     pack,
     pack_call,
+    packed,
     unpack,
     unpack_call,
 )
@@ -43,7 +44,7 @@ SQRT = NamedFunction("math:sqrt")
 
 def test_a_function_is_its_name() -> None:
     """Its payload is a list in MessagePack, which begins as no pickle does."""
-    _, payload, objects, name = SQRT.packed
+    _, payload, objects, name = packed(SQRT)
 
     assert payload == msgpack.packb(["math:sqrt"])
     assert (objects, name) == ((), "math:sqrt")

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from scaler_cluster.client import actors
 from scaler_cluster.errors import ActorDiedError, RemoteError, ScalerError, WorkerDiedError
-from scaler_cluster.pickling.payload import Constant, function_name
+from scaler_cluster.pickling.constant import Constant
+from scaler_cluster.pickling.payload import function_name
 from scaler_compat.ray_connection import connected, init, is_initialized, scaler_init, shutdown
 from scaler_compat.ray_references import (
     ObjectRef,

@@ -16,7 +16,7 @@ from scaler_cluster.client import worker_context
 from scaler_cluster.client.connected import ConnectedClient
 from scaler_cluster.client.session import open_sessions
 from scaler_cluster.errors import ActorDiedError, ConfigError
-from scaler_cluster.pickling.payload import Constant
+from scaler_cluster.pickling.constant import Constant
 from scaler_cluster.texts import show
 from scaler_cluster.wire import messages as m
 

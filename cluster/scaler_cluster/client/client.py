@@ -19,7 +19,7 @@ from scaler_cluster.client.kept_calls import refuse_graphs, submit_kept
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.core.client.liveness import RECONNECT_TIMEOUT_S
 from scaler_cluster.errors import PayloadError
-from scaler_cluster.pickling.named import NamedFunction
+from scaler_cluster.pickling.named_function import NamedFunction
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.options import TaskOptions, intern_options
 

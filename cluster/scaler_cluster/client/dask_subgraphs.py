@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dask import _task_spec as spec
 
-from scaler_cluster.pickling.payload import Constant, function_name
+from scaler_cluster.pickling.constant import Constant
+from scaler_cluster.pickling.payload import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -11,12 +11,13 @@ from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, function_id
 from scaler_cluster.pickling import reloads
 from scaler_cluster.pickling.by_value import REGISTERED
 from scaler_cluster.pickling.code_bundle import Arrival
+from scaler_cluster.pickling.constant import Constant
 from scaler_cluster.pickling.function_cache import FunctionCache, Snapshot
-from scaler_cluster.pickling.named import NamedFunction, refuse
+from scaler_cluster.pickling.named import refuse
+from scaler_cluster.pickling.named_function import NamedFunction
 from scaler_cluster.pickling.payload import (
     OBJECT_BYTES,
     Collector,
-    Constant,
     Whole,
     dumps,
     function_name,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scaler_cluster.client.future import PLAIN, ScalerFuture
 from scaler_cluster.errors import PayloadError
-from scaler_cluster.pickling.named import pack_call, unpack
+from scaler_cluster.pickling.named import pack_call, packed, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def submit_named(
         payload = pack_call(function, args, kwargs)
     except PayloadError as error:
         return session.failed(error)
-    return session.ask_named(function.packed, payload, options)
+    return session.ask_named(packed(function), payload, options)
 
 
 class NamedFuture(ScalerFuture[T]):

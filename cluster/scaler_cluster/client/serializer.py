@@ -17,6 +17,7 @@ import cloudpickle
 from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling.by_value import PROTOCOL
+from scaler_cluster.pickling.constant import Constant
 from scaler_cluster.pickling.function_cache import FunctionCache
 from scaler_cluster.texts import named, show
 
@@ -74,7 +75,7 @@ class Serialized:
         return _deserialize, (self._token, pickle.PickleBuffer(self._data))
 
 
-class SerializedFunction(payloads.Constant):
+class SerializedFunction(Constant):
     """A function as bytes, and the serializer that makes it a function again."""
 
     __slots__ = ("_data", "_label", "_serializer", "_token")

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scaler_cluster.pickling.by_value import PROTOCOL
-from scaler_cluster.pickling.payload import Constant
+from scaler_cluster.pickling.constant import Constant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

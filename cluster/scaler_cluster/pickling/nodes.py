@@ -13,7 +13,8 @@ import pickle
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.core.worker.kept_results import KeptResults, Pickled
-from scaler_cluster.pickling.payload import Constant, function_name
+from scaler_cluster.pickling.constant import Constant
+from scaler_cluster.pickling.payload import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

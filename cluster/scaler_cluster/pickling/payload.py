@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster import errors
 from scaler_cluster.pickling.by_value import PROTOCOL, REGISTERED, dumps_by_value, names_by_value
+from scaler_cluster.pickling.constant import Constant
 from scaler_cluster.pickling.unpicklable import why
 from scaler_cluster.texts import named
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
@@ -375,17 +376,6 @@ def failing_argument(
 
 
 # -- functions -------------------------------------------------------------------------------
-
-
-class Constant:
-    """Base of callables that never change once they are made: they are pickled once."""
-
-    __slots__ = ("__weakref__",)
-
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        raise NotImplementedError
 
 
 def function_name(function: Any) -> str:

@@ -15,7 +15,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.pickling.by_value import PROTOCOL
-from scaler_cluster.pickling.payload import SIMPLE, Constant, loads
+from scaler_cluster.pickling.constant import Constant
+from scaler_cluster.pickling.payload import SIMPLE, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
