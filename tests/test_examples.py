@@ -22,12 +22,14 @@ ROOT = Path(__file__).parents[1]
             "both runs agree to the bit",
         ),
         (["race_policies.py", "--rounds", "8", "--days", "1000"], "both runs agree to the bit"),
+        (["classify_surfaces.py", "--images", "18"], "both runs agree to the bit"),
+        (["clean_orders.py", "--files", "4", "--rows", "2000"], "both runs wrote the same"),
         (
             ["backtest_strategies.py", "--years", "3", "--shuffles", "1"],
             "both runs agree to the bit",
         ),
         (["watch_prices.py", "--ticks", "20", "--workers", "2"], "20 prices valued"),
-        (["tune_classifier.py", "--images", "300"], "all scores agree"),
+        (["tune_classifier.py", "--images", "300", "--candidates", "4"], "all scores agree"),
         (["search_by_futures.py", "--tries", "60"], "the frequency is"),
     ],
 )
