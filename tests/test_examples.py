@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
             "both runs agree to the bit",
         ),
         (["race_policies.py", "--rounds", "8", "--days", "1000"], "both runs agree to the bit"),
+        (["serve_risk.py", "--scenarios", "50000"], "both runs agree to the bit"),
         (["classify_surfaces.py", "--images", "18"], "both runs agree to the bit"),
         (["clean_orders.py", "--files", "4", "--rows", "2000"], "both runs wrote the same"),
         (
