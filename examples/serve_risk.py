@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SHARES, DRAWS = 40, 5_000
 LEVEL = 0.99
-HUGE = 20_000_000  # scenarios: nobody gets these within the deadline
+HUGE = 50_000_000  # scenarios: nobody gets these within the deadline
 SIGMAS_MAX = 5.0  # farther from the closed form than this is an error, not chance
 
 # The covariance of the shares is this matrix by its transposed: a market, and what each share adds.
