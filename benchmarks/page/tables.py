@@ -94,16 +94,19 @@ def performance(data: Data) -> str:
     lines = [*overview(data, task_peers(data)), "", provenance(data)]
     lines += ["", PICTURE.format(place="images")]
     lines += ["", "Where others are better:", "", *losses(data)]
-    if notes(data):
-        lines += ["", "Not measured, or with fewer tasks:", "", *notes(data)]
+    lines += ["", "Not measured, or with fewer tasks:", "", *notes(data)]
     return "\n".join(lines)
 
 
 def notes(data: Data) -> list[str]:
     """Say what is missing, what failed and who had fewer tasks."""
+    raw = data.raw
     lines = [
-        f"- {TITLES[peer]} was not measured: {why}" for peer, why in data.raw["skipped"].items()
+        f"- all took {raw['seconds'] / 60:.0f} minutes; each measurement had {raw['limit_s']:g} s; "
+        f"the number of tasks was divided by {raw['less']} or more for all peers but ours"
     ]
+    for why, peers in _by_reason(raw["skipped"]).items():
+        lines.append(f"- not measured: {peers}: {why}")
     for name, scenario in data.scenarios.items():
         for why, peers in _by_reason(scenario["left_out"]).items():
             lines.append(f"- `{name}` without {peers}: {why}")
