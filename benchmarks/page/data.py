@@ -21,10 +21,10 @@ TITLES = {
     "ray": "Ray",
     "scaler": "opengris-scaler",
     "dask": "Dask distributed",
-    "dask_1x2": "Dask distributed, threads",
-    "processes": "Dask, processes",
-    "threads": "Dask, threads",
-    "sync": "Dask, synchronous",
+    "dask_1x2": "Dask distributed with threads",
+    "processes": "Dask with processes",
+    "threads": "Dask with threads",
+    "sync": "Dask alone",
     "bare": "pyzmq alone",
 }
 BUSY_LOAD = 0.5

@@ -102,8 +102,10 @@ def notes(data: Data) -> list[str]:
     """Say what is missing, what failed and who had fewer tasks."""
     raw = data.raw
     lines = [
-        f"- all took {raw['seconds'] / 60:.0f} minutes; each measurement had {raw['limit_s']:g} s; "
-        f"the number of tasks was divided by {raw['less']} or more for all peers but ours"
+        (
+            f"- all took {raw['seconds'] / 60:.0f} minutes; each measurement had {raw['limit_s']:g} s; "
+            f"the number of tasks was divided by {raw['less']} or more for all peers but ours"
+        )
     ]
     for why, peers in _by_reason(raw["skipped"]).items():
         lines.append(f"- not measured: {peers}: {why}")
