@@ -101,12 +101,9 @@ def performance(data: Data) -> str:
 def notes(data: Data) -> list[str]:
     """Say what is missing, what failed and who had fewer tasks."""
     raw = data.raw
-    lines = [
-        (
-            f"- all took {raw['seconds'] / 60:.0f} minutes; each measurement had {raw['limit_s']:g} s; "
-            f"the number of tasks was divided by {raw['less']} or more for all peers but ours"
-        )
-    ]
+    minutes, limit_s, less = raw["seconds"] / 60, raw["limit_s"], raw["less"]
+    time = f"all took {minutes:.0f} minutes; each measurement had {limit_s:g} s"
+    lines = [f"- {time}; all peers but ours had a {less}th of the tasks, or fewer"]
     for why, peers in _by_reason(raw["skipped"]).items():
         lines.append(f"- not measured: {peers}: {why}")
     for name, scenario in data.scenarios.items():
