@@ -422,7 +422,7 @@ def test_frames_that_are_not_there_are_refused(number, frames):
 def test_details_are_flat():
     """A detail holds plain values only: one that nests too deep could not be sent on."""
     deep: object = 0
-    for _ in range(600):
+    for _ in range(500):
         deep = [deep]
     failed = m.Failed(0, "exception")
 
