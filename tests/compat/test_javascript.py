@@ -16,13 +16,14 @@ from scaler_exec import (
     Client,
     DeserializeObjectError,
     NamedFunction,
+    Operator,
     RemoteError,
     SchedulerClusterCombo,
     TaskTimeoutError,
     UnpicklableResultError,
     WorkerDiedError,
 )
-from tests.runtime.helpers import BOUND_S, Flags
+from tests.runtime.helpers import BOUND_S, Flags, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the keys of a cluster."""
     directory = tmp_path_factory.mktemp("keys") / "keys"
     key_files.make_cluster(directory)
+    key_files.add(directory, "operator", "ops")
     return directory
 
 
@@ -178,10 +180,14 @@ def test_what_a_worker_cannot_do_it_says(client: Client) -> None:
 
 
 def test_a_cancelled_task_is_told_so(client: Client, flags: Flags) -> None:
-    """The function hears of it by its signal, and its worker takes the next task."""
+    """The function hears of it by its signal; what waits behind it goes to the other worker."""
+    before = [client.submit(NamedFunction("echo"), n) for n in range(100)]
     waiting = client.submit(NamedFunction("wait"), "cancelled")
+    behind = [client.submit(NamedFunction("echo"), n) for n in range(100)]
     flags.wait("cancelled-began")
 
+    assert [one.result(BOUND_S) for one in before + behind] == 2 * [[n] for n in range(100)]
+    assert not waiting.done()
     assert waiting.cancel()
     flags.wait("cancelled-stopped")
     assert client.map(NamedFunction("check"), [4, 9, 16]) == [2, 3, 4]
@@ -207,6 +213,17 @@ def test_a_killed_worker_is_told_of(client: Client) -> None:
     assert error.death.signal == 9
     pids = {client.submit(NamedFunction("pid")).result(BOUND_S) for _ in range(10)}
     assert error.death.pid not in pids
+
+
+def test_an_operator_restarts_workers(address: str, client: Client, keys: Path) -> None:
+    """Each ends as it was told, after what it runs, and another process takes its place."""
+    before = {client.submit(NamedFunction("pid")).result(BOUND_S) for _ in range(20)}
+
+    with Operator(address, keys=keys / "ops.key") as operator:
+        assert operator.restart(worker="from JavaScript").count == 2
+
+    wait_until(lambda: not any(map(psutil.pid_exists, before)), "the workers stay")
+    assert client.submit(NamedFunction("pid")).result(BOUND_S) not in before
 
 
 def test_tasks_without_a_demand_stay_with_python(address: str, keys: Path) -> None:
