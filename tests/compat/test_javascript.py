@@ -82,6 +82,8 @@ def address(package: Path, keys: Path, flags: Flags, standing: set[int]) -> Iter
         keys=keys,
         per_worker_capabilities={"python": -1},
         protected=False,
+        # Clients ask before they send what they submit.
+        max_number_of_tasks_waiting=500,
     ) as cluster:
         address = cluster.get_address()
         program = _node(package, "worker_of_tests.mjs", address, keys, flags.directory)
@@ -124,7 +126,7 @@ def _run(package: Path, program: str, *arguments: object) -> subprocess.Complete
 def test_the_parts_that_do_no_io(package: Path) -> None:
     """Values, keys and the delivery of messages have tests of their own, in JavaScript."""
     done = subprocess.run(
-        [str(NODE), "--test", "test/"],
+        [str(NODE), "test/all.mjs"],
         cwd=package,
         capture_output=True,
         text=True,
@@ -270,6 +272,7 @@ def test_what_ends_a_task_arrives_in_javascript(found: dict[str, Any]) -> None:
     assert found["died"]["kind"] == "worker_died"
     assert "ended with exit code 3" in found["died"]["message"]
     assert found["cancelled"] == "AbortError"
+    assert found["cancelledEarly"] == 1000
     assert found["refused"]["message"].startswith("argument 1 of echo: a named call cannot carry")
     assert found["afterwards"]["message"] == "this client has disconnected"
 

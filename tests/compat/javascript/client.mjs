@@ -26,6 +26,17 @@ async function cancelled() {
   return await waiting.catch((error) => error.name);
 }
 
+/** Of tasks that never end, most have no room in the scheduler: all of them can be cancelled. */
+async function cancelledEarly() {
+  const controller = new AbortController();
+  const options = { ...python, signal: controller.signal };
+  const waiting = Array.from({ length: 1000 }, () => client.submit("time:sleep", [1000], options));
+  await new Promise(setImmediate);
+  controller.abort();
+  const ends = await Promise.allSettled(waiting);
+  return ends.filter((one) => one.reason?.name === "AbortError").length;
+}
+
 async function many(name, options) {
   const numbers = Array.from({ length: 5000 }, (_, i) => i);
   const found = await Promise.all(numbers.map((one) => client.submit(name, [one, 1], options)));
@@ -46,6 +57,7 @@ const found = {
   late: await failure("time:sleep", [1000], { ...python, timeout: 0.1 }),
   died: await failure("os:_exit", [3], { ...python, retries: 0 }),
   cancelled: await cancelled(),
+  cancelledEarly: await cancelledEarly(),
   many: (await many("operator:add", python)).every((one, i) => one === i + 1),
   manyHere: (await many("echo", javascript)).every(([one], i) => one === i),
 };
