@@ -52,6 +52,17 @@ def test_a_manager_is_told_what_is_wanted_at_once(cloud):
     assert wants(cloud.wait(3.0)) == []
 
 
+def test_workers_without_python_are_no_help(cloud):
+    """They are not given tasks that demand nothing, so others are wanted for these."""
+    cloud.feed(b"S1", hello(m.SUPERVISOR, workers=1))
+    message = hello(m.WORKER, supervisor=b"S1", capabilities=(("javascript", -1),))
+    message.python = ""
+    cloud.feed(b"W1", message)
+
+    assert "W1" not in cloud.submit(0)
+    assert wants(cloud.wait(0.3)) == ["Wanted 1"]
+
+
 def test_a_heartbeat_is_answered_with_the_number_and_the_units(cloud):
     """An absolute number, repeated: so a manager that missed one is none the worse."""
     cloud.submit(0, 3)

@@ -13,6 +13,7 @@ buffers go there and not into the pickle: ``objects`` stores them.
 - ``function_cache.py``: what was made of a function stays valid while nothing that the function
   uses has changed. To see that is ten times as fast as to pickle the function again.
 - ``nodes.py``: the payload of a graph's node, and how a worker makes a call of it.
+- ``named.py``: calls of functions by their names, which other languages can read: no pickles.
 - ``exceptions.py``: an exception comes back as the same exception, with its remote traceback; no
   ``__init__`` is called to make it anew.
 - ``reloads.py``: modules that the user reloaded are reloaded in the workers as well.

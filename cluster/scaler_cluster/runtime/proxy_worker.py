@@ -22,6 +22,7 @@ from scaler_cluster.ids import HUB
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling.code_bundle import split
+from scaler_cluster.pickling.named import is_named
 from scaler_cluster.pickling.nodes import NodeLoader
 from scaler_cluster.pickling.payload import function_name
 from scaler_cluster.provision.remote import RemoteCall
@@ -351,4 +352,6 @@ def _load_function(entry: FunctionEntry, store: WorkerStore) -> Any:
     code, pickled, buffers = split(entry.payload, store.map(entry.objects))
     if code is not None and not code.bundle.is_empty:
         raise CodeError("uploaded code and plugins do not reach the system behind a proxy")
+    if is_named(pickled):
+        raise CodeError("named functions do not reach the system behind a proxy")
     return payloads.loads(pickled, buffers=buffers)

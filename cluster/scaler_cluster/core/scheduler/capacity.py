@@ -132,7 +132,8 @@ class Capacity:
             demands_of(self._table),
             self._pace.mean_s(self._table, now),
             sources,
-            [(pool.offered, count) for pool, count in pools.items()],
+            # Those without Python are of no use to most of what waits.
+            [(pool.offered, count) for pool, count in pools.items() if pool.has_python],
         )
 
     def _resize(self, manager: ManagerRecord, staying: list[WorkerRecord]) -> None:
