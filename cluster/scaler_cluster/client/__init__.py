@@ -32,8 +32,8 @@ What becomes of a call:
 - With a *cache* (``cache.py``, ``kept_calls.py``) a call is looked up first, by digests that are
   the same in every process (``lasting_digest.py``). What comes back is written to a file
   (``result_files.py``) before its future is settled.
-- A *named call* (``named_calls.py``) is for workers in any language. Its function has no pickle: who
-  asks for that raises NamedCallError, and the session then asks for the call by name.
+- A *named call* (``named_calls.py``) is for workers in any language. Its function has no pickle:
+  who asks for that gets a NamedCallError, and the session then asks for the call by name.
 - A *map* (``map.py``) has no futures. Its results land in a ``MapCall``, under the lock of the
   connection, and its iterator takes them out.
 - A *graph* (``live_graphs.py``) is put in order by ``graph.py`` and packed by ``packing.py``.
