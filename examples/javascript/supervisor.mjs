@@ -124,6 +124,8 @@ export class Supervisor {
       slot.isReady = true;
       child.send({ peer: slot.peer, supervisor: this.#peer.id });
     });
+    // What its tasks have started would keep its stderr open.
+    child.on("exit", () => killGroup(child));
     child.on("close", (code, signal) => this.#ended(slot, code, signal));
   }
 
@@ -137,14 +139,9 @@ export class Supervisor {
     for (const slot of this.#slots.values()) this.#killOne(slot, reason);
   }
 
-  /** Kill a worker, and the child processes of its task. */
   #killOne(slot, reason) {
     slot.reason = reason;
-    try {
-      process.kill(-slot.child.pid, "SIGKILL");
-    } catch {
-      // It has ended.
-    }
+    killGroup(slot.child);
   }
 
   #ended(slot, code, signal) {
@@ -167,6 +164,15 @@ export class Supervisor {
     };
     this.#peer.say([Tag.WORKER_LOST, Buffer.from(slot.peer), session, task, death]);
     setTimeout(() => this.#isLeaving || this.#start(), RESTART_AFTER_MS);
+  }
+}
+
+/** Kill a worker, and the child processes of its task. */
+function killGroup(child) {
+  try {
+    process.kill(-child.pid, "SIGKILL");
+  } catch {
+    // All have ended.
   }
 }
 

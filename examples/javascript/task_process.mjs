@@ -149,12 +149,7 @@ export class TaskProcess {
       run.first += 1n;
       run.payloads.shift();
       if (!run.payloads.length) this.#queue.shift();
-      if (run.reportsStart) {
-        this.#say([Tag.STARTED, session, task]);
-        // It may keep this process from speaking.
-        await this.#peer.flush();
-      }
-      await this.#run(run.name, session, task, payload);
+      await this.#run(run, session, task, payload);
       if (clock() > turn + TURN_S) {
         await this.#peer.flush();
         await new Promise(setImmediate);
@@ -167,13 +162,19 @@ export class TaskProcess {
     this.#leaveIfIdle();
   }
 
-  async #run(name, session, task, payload) {
+  async #run({ name, reportsStart }, session, task, payload) {
     const controller = new AbortController();
     this.#running = { session, task, controller };
     this.#note(session, task);
+    if (reportsStart) {
+      this.#say([Tag.STARTED, session, task]);
+      // It may keep this process from speaking.
+      await this.#peer.flush();
+    }
     const start = clock();
     let kind = "deserialize";
     try {
+      controller.signal.throwIfAborted();
       const [args, kwargs] = this.#read(name, payload);
       kind = "exception";
       const call = this.#find(name);

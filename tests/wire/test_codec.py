@@ -355,9 +355,10 @@ def test_a_message_that_does_not_exist_is_refused(fields, reason):
 )
 def test_a_whole_number_of_seconds_is_one(message):
     """Some languages have no other way to write 1.0."""
-    (decoded,) = codec.decode(codec.encode(1, 1, 0, [message])).messages
-    assert isinstance(decoded, m.Done | m.Erred)
-    assert decoded.busy_s == 1
+    (found,) = codec.decode(codec.encode(1, 1, 0, [message])).messages
+
+    assert isinstance(found, m.Done | m.Erred)
+    assert found.busy_s == 1
 
 
 @pytest.mark.parametrize("busy_s", [math.nan, math.inf, 1e300, -1.0, "1", None, True])

@@ -23,12 +23,13 @@ ZeroMQ's descriptor signals a change only once, and sending may have consumed th
   workers' stderr (``stderr.py``), their memory and CPU time (``vitals.py``), and in shared memory
   (``worker_slots.py``) which task each of them runs: so it can say which task a worker died of.
 - *Worker*: ``worker_process.py`` is its life from the fork to the end, ``worker.py`` the shell, in
-  whose main thread tasks run (``task_run.py``: from pickle to pickle; ``named_run.py``: by
-  name). A second thread acts while a task runs (``control_thread.py``), and a signal interrupts one (``task_interrupts.py``). Tasks
-  that submit tasks find a session there (``nested.py``, ``inline_runner.py``). What nodes of graphs
-  return is kept for other nodes (``node_results.py``), or sent to them (``sharing.py``). The others
-  keep one task from disturbing the next: copies of what tasks call (``callees.py``, ``pools.py``),
-  their output (``output.py``), their threads, memory and profile.
+  whose main thread tasks run (``task_run.py``: from pickle to pickle; ``named_run.py``: by name). A
+  second thread acts while a task runs (``control_thread.py``), and a signal interrupts one
+  (``task_interrupts.py``). Tasks that submit tasks find a session there (``nested.py``,
+  ``inline_runner.py``). What nodes of graphs return is kept for other nodes (``node_results.py``),
+  or sent to them (``sharing.py``). The others keep one task from disturbing the next: copies of
+  what tasks call (``callees.py``, ``pools.py``), their output (``output.py``), their threads, memory
+  and profile.
 
 Each process is told all it needs when it starts, see ``process/``. A bug in a core is logged with
 its traceback and drops nobody; a peer that breaks the protocol is dropped, and nobody else notices.
