@@ -28,8 +28,8 @@ ZeroMQ's descriptor signals a change only once, and sending may have consumed th
   (``task_interrupts.py``). Tasks that submit tasks find a session there (``nested.py``,
   ``inline_runner.py``). What nodes of graphs return is kept for other nodes (``node_results.py``),
   or sent to them (``sharing.py``). The others keep one task from disturbing the next: copies of
-  what tasks call (``callees.py``, ``pools.py``), their output (``output.py``), their threads, memory
-  and profile.
+  what tasks call (``callees.py``, ``pools.py``), their output (``output.py``), their threads,
+  memory and profile.
 
 Each process is told all it needs when it starts, see ``process/``. A bug in a core is logged with
 its traceback and drops nobody; a peer that breaks the protocol is dropped, and nobody else notices.
