@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
+from scaler_cluster.client.future import settle_all
+from scaler_cluster.client.named_calls import NamedFuture
 from scaler_cluster.errors import NamedCallError, PayloadError
 from scaler_cluster.pickling.exceptions import loads_exception
 from scaler_cluster.pickling.named import (
@@ -20,6 +22,7 @@ from scaler_cluster.pickling.named import (
     unpack,
     unpack_call,
 )
+from scaler_cluster.wire.messages import FAILED_EXCEPTION, Failed
 from scaler_exec import (
     AsyncClient,
     Client,
@@ -136,6 +139,28 @@ def test_an_error_without_a_pickle_is_told_in_words() -> None:
     assert isinstance(error, RemoteError)
     assert str(error) == "RangeError: no"
     assert str(error.__cause__).strip('"\n') == "at f (f.mjs:1:2)"
+
+
+class _Nobody:
+    """Stands for a session."""
+
+
+def test_no_pickle_that_came_back_is_loaded() -> None:
+    """Neither as a result, nor with a failure, nor from a segment."""
+
+    def end(payload: object) -> BaseException | None:
+        future: NamedFuture[Any] = NamedFuture(_Nobody())  # type: ignore[arg-type]
+        settle_all([(future, payload)])
+        return future.exception()
+
+    evil = pickle.dumps(ValueError("unpickled"))
+    failed = Failed(0, FAILED_EXCEPTION, evil, {"type": "RangeError", "message": "no"})
+
+    assert end(pack([1])) is None
+    assert isinstance(end(evil), PayloadError)
+    assert str(end(failed)) == "RangeError: no"
+    assert isinstance(end(_Nobody()), PayloadError)
+    assert isinstance(end(KeyError("lost")), KeyError)
 
 
 # -- what becomes of it --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from scaler_cluster.client.future import PLAIN, ScalerFuture
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.pickling.named import pack_call, packed, unpack
+from scaler_cluster.wire.messages import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,18 @@ class NamedFuture(ScalerFuture[T]):
         self._cond = threading.Condition()
 
     def _settle_slowly(self, payload: Any) -> list[Callable[[Future[T]], object]]:
-        return super()._settle_slowly(_Packed(payload) if type(payload) in PLAIN else payload)
+        return super()._settle_slowly(_unpickled(payload))
+
+
+def _unpickled(payload: Any) -> object:
+    """Return what came back without any pickle in it, whatever the worker has sent."""
+    if type(payload) in PLAIN:
+        return _Packed(payload)
+    if isinstance(payload, Failed):
+        return Failed(payload.task, payload.kind, b"", payload.detail)
+    if isinstance(payload, BaseException):
+        return payload
+    return PayloadError("the result lies in segments, as no result of a named call does")
 
 
 class _Packed:
