@@ -18,7 +18,12 @@ FOLDERS = ("docs", "examples", "benchmarks")
 SOURCES = ("scaler_exec", "cluster", "compat", "monitoring", "tests", *FOLDERS)
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted(page for folder in FOLDERS for page in (ROOT / folder).glob("*.md")),
+    *sorted(
+        page
+        for folder in FOLDERS
+        for page in (ROOT / folder).glob("**/*.md")
+        if "node_modules" not in page.parts
+    ),
 ]
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
