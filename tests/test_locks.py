@@ -14,7 +14,11 @@ from tests.house import CONFIG, HOUSE
 
 PROJECT = CONFIG["project"]
 EXTRAS = [text for texts in PROJECT["optional-dependencies"].values() for text in texts]
-GROUPS = CONFIG["dependency-groups"]
+GROUPS = {
+    # A group may also include another one, as a table.
+    name: [text for text in texts if isinstance(text, str)]
+    for name, texts in CONFIG["dependency-groups"].items()
+}
 ASKED_FOR = {
     "tests": [
         *CONFIG["build-system"]["requires"],
