@@ -219,7 +219,14 @@ def test_a_killed_worker_is_told_of(client: Client) -> None:
 
 def test_an_operator_restarts_workers(address: str, client: Client, keys: Path) -> None:
     """Each ends as it was told, after what it runs, and another process takes its place."""
-    before = {client.submit(NamedFunction("pid")).result(BOUND_S) for _ in range(20)}
+    before: set[int] = set()
+
+    def are_both_here() -> bool:
+        before.add(client.submit(NamedFunction("pid")).result(BOUND_S))
+        return len(before) == 2
+
+    # One may have died just now, in another test.
+    wait_until(are_both_here, "a worker did not come back")
 
     with Operator(address, keys=keys / "ops.key") as operator:
         assert operator.restart(worker="from JavaScript").count == 2
