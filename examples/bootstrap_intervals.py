@@ -78,7 +78,7 @@ def main() -> None:
     """Draw all replicates twice; print the intervals, and how fast."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--users", type=int, default=200_000, metavar="N", help="of each page")
-    parser.add_argument("--replicates", type=int, default=200, metavar="N")
+    parser.add_argument("--replicates", type=int, default=120, metavar="N")
     parser.add_argument("--workers", type=int, metavar="N", help="default: one for each CPU")
     args = parser.parse_args()
     users, seeds = make_users(args.users), range(args.replicates)
