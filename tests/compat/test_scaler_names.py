@@ -108,9 +108,12 @@ def test_what_is_not_there_is_not_there() -> None:
 
 
 def test_names_are_loaded_when_they_are_used() -> None:
-    """Importing the serializer's path does not load the modules of sockets."""
-    program = "import sys, scaler; scaler.__version__; print('zmq' in sys.modules, end=' ');"
-    program += "scaler.Client; print('zmq' in sys.modules, logging.root.handlers)"
+    """Importing the package does not load the client, and none of the two the modules of sockets."""
+    program = (
+        "import sys, scaler; names = 'scaler_cluster.client.client', 'zmq'; scaler.__version__;"
+    )
+    program += "print(*(name in sys.modules for name in names), end=' '); scaler.Client;"
+    program += "print(*(name in sys.modules for name in names), logging.root.handlers)"
     done = subprocess.run(
         [sys.executable, "-c", "import logging;" + program],
         capture_output=True,
@@ -119,7 +122,7 @@ def test_names_are_loaded_when_they_are_used() -> None:
         check=True,
     )
 
-    assert done.stdout == "False True []\n"
+    assert done.stdout == "False False True False []\n"
 
 
 def test_the_client_has_the_documented_parameters() -> None:
