@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COUNTS = {f"1e{exponent}": 10**exponent for exponent in range(3, 8)}
 WORKER_COUNTS = {str(count): count for count in (1, 4, 16, 64)}
-COUNTS_LIMIT_S, SLOW_COUNTS_LIMIT_S, WORKERS_LIMIT_S = 40.0, 12.0, 15.0
+COUNTS_LIMIT_S, SLOW_COUNTS_LIMIT_S, WORKERS_LIMIT_S = 40.0, 12.0, 25.0
 """How long a step may take, as far as the step before it tells; less for peers that are slow."""
 WARM_UP_TASKS = 100
 NAP_MS, NAPS_EACH = 10, 40
