@@ -2,7 +2,7 @@
 
 import { decode, encode } from "@msgpack/msgpack";
 
-export const PROTOCOL = 10;
+export const PROTOCOL = 11;
 /** What Hello says of Python: who has none speaks of named calls alone. */
 export const NO_PYTHON = "";
 export const CALL_NAMED = 4;
@@ -28,7 +28,7 @@ export function hello(role, pid, host, given = {}) {
   const { supervisor = Buffer.alloc(0), workers = 0, capabilities = [], name = "" } = given;
   return [
     Tag.HELLO, role, PROTOCOL, NO_PYTHON, pid, host, supervisor, 0, workers, NOWHERE, false,
-    Buffer.alloc(0), name, capabilities, 0, "", false, 0, Buffer.alloc(0), "", "",
+    Buffer.alloc(0), name, capabilities, 0, "", false, 0, Buffer.alloc(0), "", "", "",
   ];
 }
 
