@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import copyreg
 import functools
 import logging
 import multiprocessing
@@ -28,6 +29,16 @@ from scaler_cluster.pickling.payload import dumps
 from scaler_cluster.pickling.unpicklable import find
 
 LOCK = threading.Lock()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def as_python_pickles_exceptions():
+    """Undo what a library has done to them that another test imported in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, reduce in list(copyreg.dispatch_table.items()):
+            if issubclass(kind, BaseException) and reduce.__module__.startswith("tblib"):
+                patch.delitem(copyreg.dispatch_table, kind)
+        yield
 
 
 def told(value: object) -> str:

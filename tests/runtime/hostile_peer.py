@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROTOCOL = 10
+PROTOCOL = 11
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 HELLO, WELCOME, REFUSED, HEARTBEAT, GOODBYE, UNKNOWN, SHUTDOWN = 1, 2, 3, 4, 5, 6, 7
 FUNCTION, SUBMIT, RESULTS, FAILED, OUTPUT = 10, 12, 14, 15, 16
@@ -62,6 +62,7 @@ def hello(role: str = "client", *, host: str = "here", supervisor: bytes = b"", 
         "supervisor": supervisor, "task_limit": 0, "workers": 1, "place": NOWHERE, "spare": False,
         "worker": b"", "name": "", "capabilities": [], "queue": 0, "pid_space": "",
         "is_stored": False, "resume": 0, "proof": b"", "manager": "", "unit": "",
+        "release": "",
     }  # fmt: skip
     return [HELLO, role, *(fields | more).values()]
 
