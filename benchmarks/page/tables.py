@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOTHING = "-"
 PICTURE = "![What a task costs that does nothing, by library]({place}/benchmarks.svg)"
-BUSY = "The machine had other work: the figures are worth little."
+BUSY = "Something else ran as it began, or had just ended: the load says so."
 README_PEERS = ("ours", "ppe", "joblib", "dask", "ray", "scaler")
 OF_PYTHON = ("ppe", "pool")
 COLUMNS = (
