@@ -217,16 +217,15 @@ def test_a_killed_worker_is_told_of(client: Client) -> None:
     assert error.death.pid not in pids
 
 
-def test_an_operator_restarts_workers(address: str, client: Client, keys: Path) -> None:
+def test_an_operator_restarts_workers(
+    address: str, client: Client, keys: Path, flags: Flags
+) -> None:
     """Each ends as it was told, after what it runs, and another process takes its place."""
-    before: set[int] = set()
-
-    def are_both_here() -> bool:
-        before.add(client.submit(NamedFunction("pid")).result(BOUND_S))
-        return len(before) == 2
-
-    # One may have died just now, in another test.
-    wait_until(are_both_here, "a worker did not come back")
+    held = client.submit(NamedFunction("wait"), "held")
+    before = {flags.wait("held-began"), client.submit(NamedFunction("pid")).result(BOUND_S)}
+    assert len(before) == 2
+    held.cancel()
+    flags.wait("held-stopped")
 
     with Operator(address, keys=keys / "ops.key") as operator:
         assert operator.restart(worker="from JavaScript").count == 2

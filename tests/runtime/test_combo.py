@@ -197,10 +197,11 @@ def test_threads_that_move_bytes_are_as_many_as_told(make_client) -> None:
     worker = client.submit(os.getpid).result(BOUND_S)
     scheduler = cluster_process("scheduler").pid
 
-    assert [sum("/IO/" in name for name in threads_of(pid)) for pid in (scheduler, worker)] == [
-        3,
-        2,
-    ]
+    def found() -> list[int]:
+        return [sum("/IO/" in name for name in threads_of(pid)) for pid in (scheduler, worker)]
+
+    # A thread gives itself its name.
+    wait_until(lambda: found() == [3, 2], lambda: str(found()))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 // Functions that the tests call: node worker.mjs ADDRESS KEYS FLAGS, where FLAGS is a directory.
 
-import { writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { Worker } from "./index.mjs";
@@ -8,7 +8,9 @@ import { Worker } from "./index.mjs";
 const [address, keys, flags] = process.argv.slice(2);
 
 async function wait(name) {
-  writeFileSync(join(flags, `${name}-began`), "");
+  // Whoever waits for it reads what is in it.
+  writeFileSync(join(flags, `${name}-begins`), String(process.pid));
+  renameSync(join(flags, `${name}-begins`), join(flags, `${name}-began`));
   await new Promise((resolve, reject) => {
     this.signal.addEventListener("abort", () => {
       writeFileSync(join(flags, `${name}-stopped`), "");
