@@ -28,7 +28,7 @@ from scaler_monitoring.recording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scaler_cluster.wire.feed_codec import Message
     from scaler_monitoring.model import Model
@@ -65,16 +65,15 @@ class History:
         self._shift_s = max(wall_clock(), self.ended) - clock()
         """What makes of a moment of this process one since 1970, whoever sets a clock meanwhile."""
 
-    def restore(self, model: Model) -> None:
-        """Tell a new model what it would know, had it listened all the time."""
+    def restore(self, model: Model) -> Iterator[None]:
+        """Tell a new model what it would know, had it listened all the time: a message a step."""
         told = parts_since(self.parts, self.ended - REACH_S)
         for part in told[:1]:
-            earlier = earlier_of(part.path)
-            if earlier is not None:
-                model.begin_after(earlier)
+            begin_with(model, part)
         for part in told:
             for _, arrived_at, message in messages(part.path):
                 model.apply(message, arrived_at - self._shift_s)
+                yield
 
     def add(self, message: Message, now: float, model: Model) -> None:
         """Keep a message that arrived at this moment, which the model will take in next.
@@ -120,6 +119,13 @@ class History:
         if self._recorder is not None:
             self._recorder.close()
         os.close(self._lock)
+
+
+def begin_with(model: Model, part: Part) -> None:
+    """Let a new model know what schedulers had counted before a part began."""
+    earlier = earlier_of(part.path)
+    if earlier is not None:
+        model.begin_after(earlier)
 
 
 def parts_since(parts: Sequence[Part], moment: float) -> Sequence[Part]:

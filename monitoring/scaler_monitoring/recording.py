@@ -192,7 +192,14 @@ def cut_off(path: str) -> float | None:
     whole, arrived_at = 0, None
     with _open(path) as file:
         for end, value in _values(file, path):
-            whole, arrived_at = end, value[0] if arrived_at is not None else -inf
+            if arrived_at is None:
+                _check(value, path)
+                arrived_at = -inf
+            elif type(value) is list and value and type(value[0]) is float:
+                arrived_at = value[0]
+            else:
+                raise _damaged(path)
+            whole = end
     try:
         os.truncate(path, whole)
     except OSError as error:

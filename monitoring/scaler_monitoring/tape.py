@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.activity import Activity
-from scaler_monitoring.history import REACH_S, parts_since
+from scaler_monitoring.history import REACH_S, begin_with, parts_since
 from scaler_monitoring.model import Model
-from scaler_monitoring.recording import earlier_of, messages
+from scaler_monitoring.recording import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,9 +56,7 @@ class Scene:
         """Return what was known as a file began."""
         activity = Activity()
         model = Model(follower=activity)
-        earlier = earlier_of(part.path)
-        if earlier is not None:
-            model.begin_after(earlier)
+        begin_with(model, part)
         return cls(model, activity, part, whole_from, arrived_at=part.began)
 
     def copy(self) -> Scene:
@@ -100,6 +98,10 @@ class _Copies:
         ):
             del self.kept[1::2]
             self._spacing_s *= 2
+
+    def keep(self, parts: Sequence[Part]) -> None:
+        """Let go of those that would go on with a file that is gone."""
+        self.kept = [one for one in self.kept if one.part in parts]
 
     def before(self, moment: float) -> Iterator[Scene]:
         """Yield those that are not after this moment, the last one first."""
@@ -180,9 +182,11 @@ class Tape:
 
     def _nearest(self, until: float) -> Scene:
         """Return from where it is quickest to a moment, if it is to be whole there."""
-        scene = self.scene if self.scene is not None and self._leads_to(self.scene, until) else None
-        copies = self._copies.before(until)
-        copy = next((one for one in copies if self._leads_to(one, until)), None)
+        scene = self.scene
+        if scene is not None and not (scene.part in self._parts and _leads_to(scene, until)):
+            scene = None
+        self._copies.keep(self._parts)
+        copy = next((one for one in self._copies.before(until) if _leads_to(one, until)), None)
         found = scene
         if copy is not None and (scene is None or copy.arrived_at - scene.arrived_at > JUMP_S):
             found = copy
@@ -191,9 +195,6 @@ class Tape:
             is_oldest = part is self._parts[0]
             return Scene.at_the_beginning_of(part, -inf if is_oldest else part.began + REACH_S)
         return found if found is scene else found.copy()
-
-    def _leads_to(self, scene: Scene, until: float) -> bool:
-        return scene.arrived_at <= until >= scene.whole_from and scene.part in self._parts
 
     def _start(self, scene: Scene) -> None:
         """Go on from what was known at another moment."""
@@ -223,3 +224,7 @@ class Tape:
             if self._zero is not None:
                 self._copies.offer(scene)
         return False
+
+
+def _leads_to(scene: Scene, until: float) -> bool:
+    return scene.arrived_at <= until >= scene.whole_from

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,13 +19,15 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import history as history_module
 from scaler_monitoring.activity import Activity
+from scaler_monitoring.dashboard import watch as watch_module
 from scaler_monitoring.dashboard.address import Address
 from scaler_monitoring.dashboard.deeds import Deeds, of_function
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.slider import Slider, seen
+from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import links
-from scaler_monitoring.dashboard.watch import Replay, Watch
+from scaler_monitoring.dashboard.watch import LiveWatch, Replay, Watch
 from scaler_monitoring.history import History
 from scaler_monitoring.model import WINDOW_S, Model
 from scaler_monitoring.recording import earlier_of, parts_of, read
@@ -32,6 +35,7 @@ from scaler_monitoring.tape import Tape
 from scaler_monitoring.theme import LIGHT
 
 STEP_S = 300.0
+HEAD = {"recording": "scaler-exec feed", "version": 1}
 NEVER = 1 << 40
 """Bytes that are not reached."""
 
@@ -82,7 +86,8 @@ class Dashboard:
         self.clocks = clocks
         self.history = History(str(directory), bytes_max)
         self.model = Model(follower=Activity())
-        self.history.restore(self.model)
+        for _ in self.history.restore(self.model):
+            pass
 
     def hear(self, *messages):
         """Take messages in at this moment."""
@@ -254,6 +259,72 @@ def test_what_is_damaged_is_said(tmp_path, clocks):
         with pytest.raises(ConfigError, match="is damaged, or no recording"):
             History(str(tmp_path), NEVER)
     assert path.read_bytes() == b"\xc1" * 100
+    for values, said in (
+        ([7], "is no recording"),
+        ([HEAD, 7], "is damaged"),
+        ([HEAD, []], "is damaged"),
+    ):
+        path.write_bytes(b"".join(map(msgpack.packb, values)))
+        with pytest.raises(ConfigError, match=said):
+            History(str(tmp_path), NEVER)
+
+
+def test_others_have_their_turns_while_it_is_read(tmp_path, clocks, monkeypatch):
+    """A dashboard answers at once, says how far it is, and then knows all that was kept."""
+    monkeypatch.setattr(watch_module, "SLICE_S", 0.0)
+    dashboard = Dashboard(tmp_path, clocks)
+    told = list(run_of([5]))
+    del told[0][0]
+    for messages in told:
+        dashboard.hear(*messages)
+        clocks.pass_by(STEP_S)
+    dashboard.history.close()
+
+    async def run():
+        history = History(str(tmp_path), NEVER)
+        watch = LiveWatch(f"ipc://{tmp_path}/feed", history=history)
+        watch.listen(asyncio.get_running_loop().create_future())
+        said: list[str] = []
+        while not said or "Reading" in said[-1]:
+            said.append(watch.said_of_silence("x", "5m"))
+            await asyncio.sleep(0)
+        assert len(said) > 5
+        assert said[0] == "<b>Reading</b> what was kept of x: until 5m ago."
+        assert known(watch.model) == known(dashboard.model)
+        watch.close()
+        history.close()
+
+    asyncio.run(run())
+
+
+def test_who_cannot_look_back_is_told(tmp_path, clocks):
+    """A file that is gone keeps nobody waiting; what happens, and other moments, are shown."""
+    dashboard = Dashboard(tmp_path, clocks)
+    for messages in run_of([60]):
+        dashboard.hear(*messages)
+        clocks.pass_by(STEP_S)
+    history = dashboard.history
+    Path(history.parts[0].path).unlink()
+
+    async def run():
+        live = Watch("by hand")
+        past = live.past = Replay("by hand", Tape(history.parts, lambda: history.ended))
+        tab = View(live, LIGHT, Settings(), links(""), 1000, Address(f"at={1e9 + 3 * STEP_S}"))
+        slider, status = Slider.over(tab), Status(tab)
+        assert slider is not None
+        await comes(past)
+        assert slider.has_come()
+        status.update()
+        assert "<b>Not shown</b>: cannot read " in status.root.text
+        past.go(history.ended)
+        await comes(past)
+        assert slider.has_come()
+        status.update()
+        assert "Not shown" not in status.root.text
+        past.close()
+
+    asyncio.run(run())
+    history.close()
 
 
 async def comes(past):

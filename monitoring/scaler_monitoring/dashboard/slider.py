@@ -87,7 +87,7 @@ class Slider:
             self._view.address.set(is_step=False, **{AT: ""})
             return True
         self._view.address.set(is_step=False, **{AT: str(past.wanted)})
-        shown = past.model, past.wanted
+        shown = past.model, past.wanted, past.failure
         if past.is_moving or shown == self._shown:
             return False
         self._shown = shown

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.html import many
 from scaler_monitoring.dashboard.parts import show, text
+from scaler_monitoring.dashboard.watch import Replay
 from scaler_monitoring.health import ALARM, NOTE, WARNING, health, worst
 from scaler_monitoring.texts import plain
 from scaler_monitoring.theme import SERIES
@@ -31,6 +32,8 @@ class Status:
         watch = self._view.watch
         model, source = watch.model, escape(plain(watch.source))
         snapshot = model.snapshot
+        if isinstance(watch, Replay) and watch.failure:
+            return _line("bad", f"<b>Not shown</b>: {escape(plain(watch.failure))}")
         if snapshot is None:
             about = f"Listening to {source}: no scheduler was heard yet."
             return _line("waiting", f"{about} Is that the monitor address that it printed?")

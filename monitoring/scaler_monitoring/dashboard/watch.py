@@ -18,6 +18,8 @@ from scaler_monitoring.recording import Recorder, parts_of
 from scaler_monitoring.tape import Tape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.feed_codec import Message
     from scaler_monitoring.history import History
@@ -94,8 +96,10 @@ class LiveWatch(Watch):
     ) -> None:
         super().__init__(address)
         self._history = history
+        self._restoring: Iterator[None] | None = None
+        """Takes in what was kept, a message a step; None: all of it was."""
         if history is not None:
-            history.restore(self.model)
+            self._restoring = history.restore(self.model)
             self.past = Replay(address, Tape(history.parts, lambda: history.ended))
         self._loop = asyncio.get_running_loop()
         self._heard: asyncio.Future[None] = self._loop.create_future()
@@ -116,8 +120,28 @@ class LiveWatch(Watch):
     def listen(self, end: asyncio.Future[None]) -> None:
         """Take in what comes; ``end`` gets a ConfigError if it cannot be recorded."""
         self._end = end
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read what was kept, for no longer at once than others can wait; then listen."""
+        until = clock() + SLICE_S
+        try:
+            for _ in self._restoring or ():
+                if clock() >= until:
+                    self._timer = self._loop.call_later(0.0, self._begin)
+                    return
+        except ScalerError as error:
+            self._fail(error)
+            return
+        self._restoring = None
         self._loop.add_reader(self._feed.fd, self._read)
         self._look()
+
+    def said_of_silence(self, source: str, ago: str) -> str:
+        """Return HTML that says so, or how far what was kept has been read."""
+        if self._restoring is not None:
+            return f"<b>Reading</b> what was kept of {source}: until {ago} ago."
+        return super().said_of_silence(source, ago)
 
     async def hear(self, end: asyncio.Future[None], within_s: float) -> None:
         """Wait so long at most until the scheduler has said something, or for the ``end``."""
@@ -151,9 +175,12 @@ class LiveWatch(Watch):
                 if self._recorder is not None:
                     self._recorder.apply(message, now)
         except ConfigError as error:
-            self._stop()
-            if not self._end.done():
-                self._end.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: ScalerError) -> None:
+        self._stop()
+        if not self._end.done():
+            self._end.set_exception(error)
 
     def _next(self) -> Message | None:
         while True:
@@ -196,6 +223,8 @@ class Replay(Watch):
         """How many of its seconds pass in one of ours; 0: it stands still."""
         self.is_moving = False
         """What there is, is of no moment yet that anybody asked for."""
+        self.failure = ""
+        """Why the moment that is wanted cannot be shown; empty: it can."""
         self._end: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it has something to do."""
@@ -227,7 +256,7 @@ class Replay(Watch):
 
     def _want(self, moment: float, speed: int) -> None:
         self.wanted = round(min(max(moment, self.first), self.last), 1)
-        self.speed, self.is_moving = speed, True
+        self.speed, self.is_moving, self.failure = speed, True, ""
         self._call(0.0)
 
     def _call(self, delay_s: float) -> None:
@@ -242,7 +271,8 @@ class Replay(Watch):
             is_there = self._tape.go(self.wanted, lambda: clock() >= until)
         except ScalerError as error:
             if self._end is None:
-                log.error("what was heard before cannot be read: %s", error)  # noqa: TRY400
+                # What happens is shown all the same; those who look back are told.
+                self.speed, self.is_moving, self.failure = 0, False, str(error)
             elif not self._end.done():
                 self._end.set_exception(error)
             return
