@@ -23,6 +23,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, wait
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -83,14 +84,12 @@ def spent() -> Counter[str]:
 def submitted(peer: Any, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     """Run tasks by submits: the next one whenever one has ended."""
     left = iter(items)
-    pending = {
-        peer.submit(function, item) for item, _ in zip(left, range(peer.workers), strict=False)
-    }
+    pending = {peer.submit(function, item) for item in islice(left, peer.workers)}
     results = []
     while pending:
         done, pending = wait(pending, return_when=FIRST_COMPLETED)
         results += [one.result() for one in done]
-        pending |= {peer.submit(function, item) for item, _ in zip(left, done, strict=False)}
+        pending |= {peer.submit(function, item) for item in islice(left, len(done))}
     return results
 
 

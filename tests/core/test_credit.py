@@ -8,18 +8,24 @@ from hypothesis import strategies as st
 
 from scaler_cluster.core.records.credit import (
     AHEAD_MIN,
+    BEYOND_HELD,
+    BEYOND_HELD_S,
+    HELD_COUNT,
+    HELD_LEAST_S,
+    HELD_MAX_S,
+    HELD_S,
     LONG_S,
     LOW_WATER_S,
     PATIENCE,
     STALL_S,
-    TOGETHER,
     grant,
+    holding_s,
     is_hungry,
     measure,
     patience_s,
 )
 from scaler_cluster.core.records.functions import FunctionRecord
-from scaler_cluster.core.records.limits import TASKS_MAX, WINDOW_S
+from scaler_cluster.core.records.limits import TASKS_MAX, UNMEASURED_S, WINDOW_S
 from scaler_cluster.core.records.workers import WorkerRecord
 
 PLENTY = 1_000_000
@@ -97,25 +103,39 @@ def test_what_is_ahead_counts(worker):
     assert grant(worker, WINDOW_S / 100.5, PLENTY) == 50
 
 
-def test_tasks_nearly_as_long_as_the_window_are_given_two_at_a_time(worker):
-    """A worker that runs its last one gets two more, and then none before that is so again."""
-    unit_s = WINDOW_S * 0.9
-    load(worker, 1, unit_s)
+@pytest.mark.parametrize(
+    ("unit_s", "together"), [(0.001, 30), (0.0031, 9), (0.004, 8), (0.0099, 8), (0.015, 5)]
+)
+def test_what_is_reported_together_is_given_together(worker, unit_s, together):
+    """A worker that reports so many has something left to run, and is hungry; not before that."""
+    held_s = holding_s(unit_s)
+    first = grant(worker, unit_s, PLENTY, held_s)
+    left = first - together
 
-    assert grant(worker, unit_s, PLENTY) == 2
-    assert not is_hungry(load(worker, 3, 3 * unit_s))
-    assert not is_hungry(load(worker, 2, 2 * unit_s))
+    assert left >= 1
+    assert is_hungry(load(worker, left, left * unit_s))
+    assert grant(worker, unit_s, PLENTY, held_s) == together
+    assert not is_hungry(load(worker, first, first * unit_s))
 
 
-def test_what_may_be_reported_with_the_next_one_is_waited_for():
-    """A task turned out long after PATIENCE of its kind, and after the time of the one before."""
+@pytest.mark.parametrize("unit_s", [HELD_LEAST_S * 0.99, UNMEASURED_S])
+def test_short_and_long_tasks_are_not_held(unit_s):
+    """Of the short ones there are many in each report, and the long ones would wait for long."""
+    assert holding_s(unit_s) == 0
+    assert holding_s(HELD_LEAST_S) == HELD_S
+    assert holding_s(HELD_S / HELD_COUNT * 1.5) == HELD_S * 1.5
+    assert holding_s(UNMEASURED_S * 0.99) == HELD_MAX_S
+
+
+def test_what_may_be_held_is_waited_for():
+    """A task turned out long after PATIENCE of its kind, and after the time of what is held."""
     assert patience_s(STALL_S / 10, STALL_S) == STALL_S
-    assert patience_s(WINDOW_S / 2, STALL_S) == (PATIENCE + 1) * WINDOW_S / 2
-    assert patience_s(WINDOW_S * 2, STALL_S) == PATIENCE * WINDOW_S * 2
+    assert patience_s(0.001, STALL_S, HELD_S) == pytest.approx(PATIENCE * 0.001 + HELD_S - 0.001)
+    assert patience_s(UNMEASURED_S, STALL_S) == PATIENCE * UNMEASURED_S
 
 
 def test_an_unknown_function_is_given_one_at_a_time(worker):
-    """Before anything was measured, one task is taken to fill the window."""
+    """Before anything was measured, one task is taken to fill the window, and none is held."""
     unknown = FunctionRecord(b"")
 
     assert grant(worker, unknown.mean_s, PLENTY) == 1
@@ -152,13 +172,16 @@ def test_a_grant_keeps_all_bounds(count, backlog_s, unit_s, share, limit, given_
     if not is_hungry(worker):
         return
 
-    granted = grant(worker, unit_s, share)
+    held_s = holding_s(unit_s)
+    granted = grant(worker, unit_s, share, held_s)
 
     assert (granted >= 1) or (count and unit_s > LONG_S)
     assert granted <= share
     assert count + granted <= TASKS_MAX
     assert not limit or worker.given + granted <= limit
-    window_s = max(WINDOW_S, (TOGETHER + 0.5) * unit_s) if unit_s < WINDOW_S else WINDOW_S
+    window_s = WINDOW_S
+    if held_s:
+        window_s = held_s // unit_s * unit_s + max(BEYOND_HELD * unit_s, BEYOND_HELD_S)
     assert granted <= 1 or worker.backlog_s + granted * unit_s <= window_s * (1 + 1e-9)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.core.worker.lookout import IDLE_S, LEAST_S, LONG_S, Lookout
-from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.task_loop import OVERDUE_S
 
 LONG, MIDDLE, SHORT = 5 * LONG_S, 2 * FLUSH_S, FLUSH_S / 10

@@ -6,9 +6,9 @@ from collections import Counter, deque
 
 import pytest
 
-from scaler_cluster.core.records.credit import PATIENCE
-from scaler_cluster.core.records.limits import WINDOW_S
-from scaler_cluster.core.worker.reports import FLUSH_S
+from scaler_cluster.core.records.credit import HELD_COUNT, HELD_LEAST_S, HELD_S, holding_s
+from scaler_cluster.core.records.limits import FLUSH_S, UNMEASURED_S
+from scaler_cluster.core.worker.task_loop import AHEAD_S
 from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.testing.worker_driver import WorkerDriver
@@ -113,10 +113,23 @@ def reports_of(sizes: list[int], took_s: float) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("sizes", [[5], [2, 2, 1], [1, 4], [3, 1, 1]])
-def test_two_results_are_reported_together_while_more_tasks_wait(sizes):
+@pytest.mark.parametrize("sizes", [[11], [2, 2, 7], [1, 4, 6], [3, 1, 1, 6]])
+def test_results_are_reported_together_while_more_tasks_wait(sizes):
     """The worker reports when one task is left to run, so that it is given more in time."""
-    assert reports_of(sizes, MIDDLE_S) == [[0, 1], [2, 3], [4]]
+    first, last = list(range(HELD_COUNT)), list(range(HELD_COUNT, 11))
+
+    assert reports_of(sizes, MIDDLE_S) == [first, last[:2], last[2:]]
+
+
+def test_shorter_tasks_are_reported_after_a_while():
+    """As many as run in that time, and what is left to run keeps the worker busy meanwhile."""
+    unit_s = 2 * HELD_LEAST_S
+    found = reports_of([100], unit_s)
+    sizes = [len(one) for one in found]
+
+    assert sum(sizes) == 100
+    assert sizes[:3] == [HELD_S // unit_s] * 3
+    assert sizes[-1] * unit_s >= AHEAD_S
 
 
 def test_a_result_that_may_be_all_the_worker_has_to_say_does_not_wait():
@@ -149,7 +162,7 @@ def test_the_loop_looks_at_the_queue_only_under_the_lock():
 
 def test_results_of_longer_tasks_do_not_wait():
     """The next one ends too late."""
-    assert reports_of([4], WINDOW_S) == [[0], [1], [2], [3]]
+    assert reports_of([4], UNMEASURED_S) == [[0], [1], [2], [3]]
 
 
 def test_the_control_thread_does_not_report_what_waits_for_the_next_result():
@@ -163,7 +176,7 @@ def test_the_control_thread_does_not_report_what_waits_for_the_next_result():
     hands.take_up(MIDDLE_S)
 
     assert core.reports.results == [b"r"]
-    assert core.reports.due(pumped_at=0.0) == (1 + PATIENCE) * MIDDLE_S
+    assert core.reports.due(pumped_at=0.0) == holding_s(MIDDLE_S) + MIDDLE_S
     core.reports.flush()
     core.take_actions()
     assert core.reports.due(pumped_at=0.0) == MIDDLE_S + FLUSH_S

@@ -50,6 +50,9 @@ TICK_S = 0.001
 """While messages keep coming, the shell looks at the time this often."""
 LATE_S = 0.02
 """So late at most are acknowledgements and probes: those of many peers go out together."""
+EARLY_S = 0.002
+"""A timer that would go off so much too early is set anew: for nothing it would wake the process,
+which takes 0.1 ms with cold caches."""
 UNREAD_BYTES_MAX = 256 << 20
 """Bytes of results that a client may leave unread: more than a client has under way that reads, and
 little enough for a machine that serves some dozens of stopped ones."""
@@ -407,11 +410,13 @@ class SchedulerShell:
         if not self._is_due_new:
             self._due = self._core.deadline
         due = self._next_due()
-        if due < self._timer_at:
+        if due < self._timer_at or due > self._timer_at + EARLY_S:
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
             self._timer_at = due
-            self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
+            if due < math.inf:
+                self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
 
     def _next_due(self) -> float:
         due = min(self._due, self._exchange.deadline + LATE_S)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import worker_context
 from scaler_cluster.core.delivery.exchange import Exchange
+from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.core.records.placement import has_inside, is_named
-from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.task_loop import Failure, run_work
 from scaler_cluster.errors import CodeError
 from scaler_cluster.ids import HUB, alias_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.records.amounts import Amounts
+from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.core.records.placement import has_inside
 from scaler_cluster.core.supervisor.config import SupervisorConfig
 from scaler_cluster.core.supervisor.supervisor import (
@@ -19,7 +20,7 @@ from scaler_cluster.core.supervisor.supervisor import (
     SupervisorCore,
 )
 from scaler_cluster.core.worker.kept_results import Pickled
-from scaler_cluster.core.worker.reports import FLUSH_S, Kept
+from scaler_cluster.core.worker.reports import Kept
 from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.ids import HUB
 from scaler_cluster.testing.bench import PYTHON, segment

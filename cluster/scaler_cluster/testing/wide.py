@@ -48,10 +48,10 @@ def _is_hungry(worker: WorkerRecord) -> bool:
     return not worker.stalled and worker.count < target(width, unit_s, 0.75 * HORIZON_S)
 
 
-def _grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
+def _grant(worker: WorkerRecord, unit_s: float, fair_share: int, held_s: float = 0.0) -> int:
     width = WIDTHS.get(worker.peer)
     if width is None:
-        return credit.grant(worker, unit_s, fair_share)
+        return credit.grant(worker, unit_s, fair_share, held_s)
     wanted = min(target(width, unit_s, HORIZON_S), worker.tasks_max) - worker.count
     return max(min(wanted, fair_share), 0)
 

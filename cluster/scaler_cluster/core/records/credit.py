@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.records.limits import UNMEASURED_S, WINDOW_S
 
 if TYPE_CHECKING:
     from scaler_cluster.core.records.functions import FunctionRecord, LayerRecord
@@ -20,9 +20,17 @@ ends, not a trip away."""
 LONG_S = 0.05
 """Nothing is given ahead behind a task longer than this, nor such a task behind others: the round
 trip between two of them is less than 1 % of a task."""
-TOGETHER = 3
-"""A worker may have so many tasks that are shorter than the window: so it can report two together,
-and is given two for them. By half a task more or less their measured time may be off."""
+HELD_LEAST_S = 0.0005
+"""Results of tasks from here to :data:`UNMEASURED_S` wait for more of them, while the worker has
+more such tasks: a report takes about 1 ms of CPU time in all processes. What is shorter is many."""
+HELD_COUNT = 8
+HELD_S = 0.03
+HELD_MAX_S = 0.08
+"""Nobody sees this delay of a result, while the results of others come."""
+BEYOND_HELD = 1.5
+BEYOND_HELD_S = 0.8 * LOW_WATER_S
+"""A worker may have so many tasks, and so much work, beside what it reports together: something
+runs until more has come. With what is left it is hungry."""
 MEMORY = 0.8
 """The weight of earlier measurements when a new one enters the mean."""
 STALL_S = 0.01
@@ -69,27 +77,36 @@ def is_hungry(worker: WorkerRecord) -> bool:
     return backlog_s < LOW_WATER_S or (worker.count < AHEAD_MIN and backlog_s <= LONG_S)
 
 
-def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
+def grant(worker: WorkerRecord, unit_s: float, fair_share: int, held_s: float = 0.0) -> int:
     """Return how many tasks of ``unit_s`` seconds each to give a hungry worker.
 
-    0 means: none while it has others.
+    0 means: none while it has others. Their results may be held for ``held_s``.
     """
     if unit_s > LONG_S and worker.count:
         return 0
-    # Not so for what was never measured: it is taken to fill the window.
-    ahead_s = max(WINDOW_S, (TOGETHER + 0.5) * unit_s) if unit_s < WINDOW_S else WINDOW_S
-    room = min((ahead_s - worker.backlog_s) / unit_s, worker.tasks_max - worker.count)
+    window_s = WINDOW_S
+    if held_s:
+        window_s = held_s // unit_s * unit_s + max(BEYOND_HELD * unit_s, BEYOND_HELD_S)
+    room = min((window_s - worker.backlog_s) / unit_s, worker.tasks_max - worker.count)
     count = max(1, min(int(room), fair_share))
     if worker.task_limit:
         count = min(count, worker.task_limit - worker.given)
     return count
 
 
-def patience_s(unit_s: float, stall_s: float) -> float:
+def patience_s(unit_s: float, stall_s: float, held_s: float = 0.0) -> float:
     """Return after how long without a report a task that runs turned out long.
 
-    Tasks of its kind take ``unit_s`` each. What is shorter than the window may be reported with
-    the next one.
+    Tasks of its kind take ``unit_s`` each. The results of those before it may be held.
     """
-    before_s = unit_s if unit_s < WINDOW_S else 0.0
-    return max(stall_s, PATIENCE * unit_s + before_s)
+    return max(stall_s, PATIENCE * unit_s + max(0.0, held_s - unit_s))
+
+
+def holding_s(unit_s: float) -> float:
+    """Return how long a worker that has more tasks of ``unit_s`` may run them before it reports.
+
+    0: results of such tasks are not held; those of nodes never are, as others wait for them.
+    """
+    if not HELD_LEAST_S <= unit_s < UNMEASURED_S:
+        return 0.0
+    return min(max(HELD_COUNT * unit_s, HELD_S), HELD_MAX_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.records.limits import UNMEASURED_S
 from scaler_cluster.core.records.totals import Totals
 
 
@@ -17,7 +17,7 @@ class FunctionRecord:
     """Ids of the buffers of its pickle."""
     users: int = 0
     """Sessions that know it plus live runs that need it."""
-    mean_s: float = WINDOW_S
+    mean_s: float = UNMEASURED_S
     """How long one of its tasks is expected to take, in seconds. Before any was measured, one task
     fills a worker's window."""
     busy_s: float = 0.0
@@ -38,6 +38,6 @@ class LayerRecord:
     """How many there are that are no inputs."""
     total_s: float = 0.0
     """How long they took together, those that returned or raised."""
-    mean_s: float = WINDOW_S
+    mean_s: float = UNMEASURED_S
     busy_s: float = 0.0
     count: float = 0.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import LOOK_FAR, NodeRun
 from scaler_cluster.core.graph.ready_nodes import ReadyNodes
-from scaler_cluster.core.records.credit import STALL_S, grant
+from scaler_cluster.core.records.credit import STALL_S, grant, holding_s
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.wire import messages as m
 
@@ -235,7 +235,7 @@ class Dispatch:
             part = self._take_nodes(queue, worker, run, unit_s, workers, now)
             self._is_due = False
         else:
-            limit = grant(worker, unit_s, -(-queue.count // workers))
+            limit = grant(worker, unit_s, -(-queue.count // workers), holding_s(unit_s))
             part = queue.take(run, limit) if limit else None
             if part is None:
                 self._pools.reserve(queue.options, pools)

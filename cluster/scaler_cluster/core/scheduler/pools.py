@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import is_hungry, patience_s
+from scaler_cluster.core.records.credit import holding_s, is_hungry, patience_s
 from scaler_cluster.core.records.placement import is_able, is_named
 from scaler_cluster.core.records.workers import WorkerPool
 from scaler_cluster.core.scheduler.stall_timers import StallTimers
@@ -119,8 +119,14 @@ class WorkerPools:
 
     def arm_stall_timer(self, worker: WorkerRecord, now: float) -> None:
         """Look at a loaded worker in a moment, unless it reports before."""
-        unit_s = worker.runs[0].unit_s if worker.runs else 0.0
-        self.stall_timers.set(worker, now + patience_s(unit_s, self.stall_s))
+        self.stall_timers.set(worker, now + self.patience_s(worker))
+
+    def patience_s(self, worker: WorkerRecord) -> float:
+        """Return how long a worker may report nothing before what it runs turned out long."""
+        run = worker.runs[0] if worker.runs else None
+        unit_s = run.unit_s if run is not None else 0.0
+        held_s = 0.0 if isinstance(run, NodeRun) else holding_s(unit_s)
+        return patience_s(unit_s, self.stall_s, held_s)
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""

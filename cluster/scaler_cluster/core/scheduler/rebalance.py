@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import STEAL_MIN_S, patience_s
+from scaler_cluster.core.records.credit import STEAL_MIN_S
 from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.core.records.placement import is_named
 from scaler_cluster.wire import messages as m
@@ -46,10 +46,10 @@ class Rebalancer:
         """Ask back what waits behind tasks that turned out long."""
         timers = self._pools.stall_timers
         while (worker := timers.take(now)) is not None:
-            patience = patience_s(worker.runs[0].unit_s, self._pools.stall_s)
+            patience = self._pools.patience_s(worker)
             if _is_at_home(worker.runs[-1]):
                 patience *= HOME_PATIENCE
-            if now - worker.progress_at < patience or worker.revoking:
+            if now < worker.progress_at + patience or worker.revoking:
                 # A part that it keeps of what was asked back for another reason may be stuck too.
                 self._pools.arm_stall_timer(worker, now)
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from scaler_cluster.core.worker.reports import FLUSH_S
+from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.core.worker.task_loop import OVERDUE_S
 
 LEAST_S = 0.0005

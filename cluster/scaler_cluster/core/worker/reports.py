@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -15,11 +16,10 @@ if TYPE_CHECKING:
 
 BESIDE = (m.Started, m.Printed, m.Profile)
 """What is said of a task beside what became of it."""
+PATIENT = (m.Done, m.Printed, m.Profile)
+"""What may wait for more of it."""
 RESULTS = (m.Done, m.Erred, m.Printed, m.Profile)
 """What is said again to a scheduler that does not know this worker."""
-FLUSH_S = 0.004
-"""Results wait about this long for more of them. A report costs worker, scheduler and client
-some 0.2 ms each when it finds their caches cold: every 2 ms, that was a tenth of a core."""
 
 
 class Kept(int):
@@ -43,7 +43,9 @@ class Reports:
         """How long a task took lately: each after a long one is measured, of short ones one every
         few milliseconds. The task loop writes it without a lock."""
         self.held_until = 0.0
-        """Results wait until then for the next one; no sooner does the control thread act."""
+        """Results wait until then for more of them; no sooner does the control thread act."""
+        self.unsent_since = 0.0
+        """When the first task began whose result was not sent."""
         self.is_withheld = False
         """True: the scheduler has not said yet which tasks it wants to hear of."""
         self.unwanted: tuple[int, int] | None = None
@@ -68,6 +70,7 @@ class Reports:
         outbox = self.outbox
         self.outbox = []
         self.held_until = 0.0
+        self.unsent_since = self.last_end
         if self.unwanted is not None:
             outbox = self._without_unwanted(outbox)
         return outbox
@@ -109,6 +112,11 @@ class Reports:
     def since(self) -> float:
         """When the first task began of which nothing was reported."""
         return self._since
+
+    @property
+    def is_patient(self) -> bool:
+        """Return True if what waits may wait for more of it."""
+        return all(isinstance(one, PATIENT) for one in self.outbox)
 
     def due(self, pumped_at: float) -> float:
         """Return when the control thread is to report what waits; it did last at ``pumped_at``.
@@ -160,6 +168,8 @@ class Reports:
         """The loop starts on a work, or goes on with it after something else than a result."""
         if self.results:
             self.flush()
+        if not self.outbox:
+            self.unsent_since = now
         work.is_begun = True
         self._are_nodes = work.values is not None
         self._segment = (work.session, work.first + work.cursor)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import enum
 from functools import partial
 from itertools import islice
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from scaler_cluster.core.records.credit import PATIENCE
-from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.records.credit import holding_s
+from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.core.worker.kept_results import Pickled
-from scaler_cluster.core.worker.reports import FLUSH_S, Kept
+from scaler_cluster.core.worker.reports import Kept
 from scaler_cluster.core.worker.slot import SLOT_SESSION, SLOT_TASK, SLOT_WORK
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the loop, between two tasks: the tasks leave the
 control thread no chance to run."""
-HELD_AHEAD = 2
-"""A result waits for the next one if the worker has so many more tasks: one of them still runs when
-both are reported, and until more have come."""
+AHEAD_S = 0.003
+"""Results wait for the next ones if the worker has so much more work then, or another task: until
+it has been given more, something is left to run."""
 
 
 class Stored(NamedTuple):
@@ -194,11 +195,9 @@ def _look_after_results(
     reports = core.reports
     reports.took_s = took_s
     is_long = took_s >= FLUSH_S
-    if FLUSH_S <= took_s < WINDOW_S and _may_hold(core, host, work):
-        # Two of these are reported together, which costs what one does.
-        reports.held_until = now + PATIENCE * took_s
+    if _may_hold(core, host, work, now, took_s):
         host.expect_results(reports.held_until)
-        return 0.0
+        return 0.0 if is_long else min(now + OVERDUE_S, reports.held_until - 2 * took_s)
     # What is last is reported by the host, at once.
     if work.cursor + 1 < work.stop or len(core.queue) > 1:
         if is_long or now - host.pumped_at >= OVERDUE_S:
@@ -213,25 +212,31 @@ def _look_after_results(
     return 0.0 if is_long else host.pumped_at + OVERDUE_S
 
 
-def _may_hold(core: WorkerCore, host: LoopHost, work: Work) -> bool:
-    """Return True if the one result that waits can wait for the next."""
+def _may_hold(core: WorkerCore, host: LoopHost, work: Work, now: float, took_s: float) -> bool:
+    """Return True if what waits can wait for what the next tasks return, and note until when."""
+    held = holding_s(took_s)
     # What a node returned may be what nodes elsewhere wait for.
-    if work.values is not None:
+    if not held or work.values is not None:
         return False
     reports = core.reports
+    ahead = ceil((max(took_s, OVERDUE_S) + max(took_s, AHEAD_S)) / took_s)
     # The control thread adds works to the queue, and takes results to report them.
     with host.lock:
-        if reports.outbox or len(reports.results) != 1:
+        until = reports.unsent_since + held
+        if now + took_s > until or not reports.is_patient:
             return False
-        if _ahead(core, work) < HELD_AHEAD:
+        if _ahead(core, work, ahead) < ahead:
             # More may have come since the last report.
             host.pump()
-        return _ahead(core, work) >= HELD_AHEAD
+        if _ahead(core, work, ahead) < ahead:
+            return False
+        reports.held_until = until + took_s
+    return True
 
 
-def _ahead(core: WorkerCore, work: Work) -> int:
+def _ahead(core: WorkerCore, work: Work, limit: int) -> int:
     """Return how many tasks wait behind the one that ended last, at least; the lock is held."""
-    others = islice(core.queue, 1, 1 + HELD_AHEAD)
+    others = islice(core.queue, 1, 1 + limit)
     return work.stop - work.cursor - 1 + sum(one.stop for one in others)
 
 
