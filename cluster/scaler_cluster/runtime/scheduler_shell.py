@@ -413,10 +413,8 @@ class SchedulerShell:
         if due < self._timer_at or due > self._timer_at + EARLY_S:
             if self._timer is not None:
                 self._timer.cancel()
-                self._timer = None
             self._timer_at = due
-            if due < math.inf:
-                self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
+            self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
 
     def _next_due(self) -> float:
         due = min(self._due, self._exchange.deadline + LATE_S)
