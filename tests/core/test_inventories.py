@@ -39,7 +39,8 @@ def test_what_a_storage_had_no_time_to_remove_is_removed_by_the_next(bench):
     bench.storage()
     first = store(bench, 0, 0, 1)
     third = store(bench, 1, 3)
-    assert bench.feed(b"C1", m.Release(first))["O1"] == [f"Release {one.decode()}" for one in first]
+    names = " ".join(one.decode() for one in first)
+    assert bench.feed(b"C1", m.Release(first))["O1"] == [f"Release {names}"]
     written, draft = segment(b"W1", 2), b"draft-" + segment(b"W1", 4)
 
     told = bench.storage(b"O2", *first, written, *third, draft)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from scaler_cluster.core.scheduler import objects as module
@@ -350,6 +352,15 @@ def test_a_copy_that_nobody_uses_goes(small):
     assert released(small.wait(RETENTION_S)) == [A]
     assert copied(use(small, "b", 3)) == []
     assert copied(use(small, "a", 4)) == [A]
+
+
+def test_a_copy_comes_after_the_one_before_has_gone(small):
+    """A storage is told to remove a segment before it is asked for the same one again."""
+    small.core.table.objects.garbage.tell(math.inf)  # From now on nothing is told by itself.
+    use(small, "a", 0)
+    assert released(small.wait(2 * RETENTION_S)) == []
+
+    assert small.submit(1, objects="a")["O2"] == [f"Release {NAME}", COPY]
 
 
 def test_a_copy_that_a_task_uses_for_long_stays(small):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.scheduler import objects as module
+from scaler_cluster.core.scheduler.garbage import WAIT_BYTES, WAIT_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import function_id as digest_of_function
 from scaler_cluster.testing.bench import named, object_id, segment, submission
@@ -272,7 +273,31 @@ def test_who_breaks_the_rules_is_refused(stored, peer, message, reason):
 def test_an_object_may_be_announced_again(stored):
     """The second segment of an object that is announced twice is removed."""
     assert stored.store("a", number=1) == {"O1": [f"Release {text(C1_1)}"]}
-    assert stored.release("a") == {"O1": [f"Release {text(C1_0)}"]}
+    assert stored.release("a") == {}
+    assert stored.wait(WAIT_S)["O1"] == [f"Release {text(C1_0)}"]
+
+
+def test_what_is_released_in_quick_succession_is_removed_together(stored):
+    """The first segment is removed at once, the next ones wait for more of them."""
+    for number, letter in enumerate("bcd", 1):
+        stored.store(letter, number=number)
+
+    assert "O1" in stored.release("a")
+    assert stored.release("b") == stored.release("c") == {}
+    assert stored.wait(WAIT_S / 2) == {}
+    assert stored.wait(WAIT_S)["O1"] == [f"Release {text(C1_1, segment(b'C1', 2))}"]
+    stored.wait(WAIT_S)
+    assert "O1" in stored.release("d"), "nothing was released for a while"
+
+
+def test_much_that_is_released_does_not_wait(stored):
+    """Its room may be wanted."""
+    for number, letter in enumerate("bc", 1):
+        stored.store(letter, number=number, nbytes=WAIT_BYTES // 2 + 1)
+    stored.release("a")
+
+    assert stored.release("b") == {}
+    assert stored.release("c") == {"O1": [f"Release {text(C1_1, segment(b'C1', 2))}"]}
 
 
 def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):

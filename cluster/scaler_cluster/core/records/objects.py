@@ -129,4 +129,4 @@ class StoreRecord:
     down_since: float = math.inf
     """When a copy was first seen to wait for a storage."""
     garbage: list[bytes] = field(default_factory=list)
-    """Segments that are to be removed as soon as there is a storage."""
+    """Segments that its storage is to be told to remove."""

@@ -17,9 +17,9 @@ message goes to the handlers of its sender's role: ``client_handlers.py``, ``wor
 The state is in ``table.py``: records of peers, runs and functions, and the moves that keep them in
 step. Parts of the state have files of their own: ``backlog.py`` and ``queue.py`` (what waits),
 ``objects.py`` (large data, and which machines have it), ``adoption.py`` (what of that was there
-before this scheduler), ``inventories.py`` (what of it is of no use), ``outbox.py`` (what is to be
-sent),
-``answers.py`` (what clients are told), ``session.py`` and ``journal.py`` (lines for the log).
+before this scheduler), ``inventories.py`` (what of it is of no use), ``garbage.py`` (what is to be
+removed soon), ``outbox.py`` (what is to be sent), ``answers.py`` (what clients are told),
+``session.py`` and ``journal.py`` (lines for the log).
 
 The decisions are made in:
 

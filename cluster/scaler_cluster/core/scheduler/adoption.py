@@ -64,7 +64,7 @@ class Adoption:
                     self._awaited.setdefault(address, []).append(one)
             elif record.segment != segment and key is not None:
                 # Two clients stored the same, and one was not told in time.
-                objects.remove_segments(key, (segment,))
+                objects.garbage.remove(key, (segment,))
             session.objects[one] = None
             record.is_clients = True
             # A result is one client's.
@@ -91,6 +91,6 @@ class Adoption:
         known = {record.segment for record in objects.records.values()}
         for key, segment in left:
             if segment not in known:
-                objects.remove_segments(key, (segment,))
+                objects.garbage.remove(key, (segment,))
         for key in objects.storages.values():
             self._inventories.ask(key)

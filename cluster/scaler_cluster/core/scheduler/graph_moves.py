@@ -254,7 +254,7 @@ class Graphs:
                 graph.placer.shared(node, message.payload, message.objects)
             self._settle(graph)
             return
-        self._table.objects.remove_segments(worker.store, message.objects)
+        self._table.objects.garbage.remove(worker.store, message.objects)
 
     def skipped(self, worker: WorkerRecord, run: NodeRun) -> None:
         """A worker lacks what a node needs: what it should have kept, if all was there, is lost."""

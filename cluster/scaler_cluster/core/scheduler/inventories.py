@@ -37,7 +37,7 @@ class Inventories:
             strange = [one for one in segments if one.removeprefix(DRAFT) not in known]
             garbage += [one for one in strange if _is_garbage(one, owners)]
         for piece in in_pieces(list(dict.fromkeys(garbage))):
-            objects.remove_segments(key, piece)
+            objects.garbage.remove(key, piece)
 
     def _owners(self, key: bytes) -> dict[bytes, Announced]:
         """Return what each peer that writes on a machine has announced, by the prefix of its names.

@@ -12,6 +12,7 @@ from scaler_cluster.core.records.objects import (
     StoreRecord,
     Transfers,
 )
+from scaler_cluster.core.scheduler.garbage import Garbage
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import (
     DRAFT,
@@ -83,6 +84,7 @@ class ObjectTable:
         self.copying: dict[tuple[bytes, bytes], CopyRecord] = {}
         """Objects that are on their way, by the key of the machine they go to and their segment."""
         self.transfers = Transfers()
+        self.garbage = Garbage(self.stores, send)
 
     # -- use -----------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ class ObjectTable:
         home = self._home_keys[home_of(message.object, len(self._home_keys))]
         if message.object in session.objects:
             # Ctrl-C in the client came at a bad moment: it stored the object twice.
-            self.remove_segments(home, (message.segment,))
+            self.garbage.add(home, message.segment, message.nbytes)
             return
         if len(session.objects) >= SESSION_OBJECTS_MAX:
             raise RemoteProtocolError("a client that never releases an object")
@@ -106,7 +108,7 @@ class ObjectTable:
             self.records[message.object] = record
             self.lay(record, home)
         else:
-            self.remove_segments(home, (message.segment,))
+            self.garbage.add(home, message.segment, message.nbytes)
             # Should it have to name it again, it names the one that is there.
             known = m.Object(message.object, record.segment, record.nbytes)
             self._send(session.peer, known)
@@ -160,7 +162,7 @@ class ObjectTable:
                     if self.adopts and (record.is_adopted or (record.is_clients and not by_client)):
                         self.left.append((key, segment))
                     else:
-                        self.remove_segments(key, (segment,))
+                        self.garbage.add(key, segment, record.nbytes)
 
     # -- place ---------------------------------------------------------------------------------
 
@@ -174,16 +176,6 @@ class ObjectTable:
         record.stores[key] = None
         self.stores[key].objects += 1
         self.stores[key].nbytes += record.nbytes
-
-    def remove_segments(self, key: bytes, segments: tuple[bytes, ...]) -> None:
-        """Have segments removed from a machine."""
-        store = self.stores.get(key)
-        if store is None:
-            return
-        if store.peer is None:
-            store.garbage += segments
-        else:
-            self._send(store.peer, m.Release(segments))
 
     def purge(self, owner: bytes, key: bytes, *, may_claim: bool = False) -> None:
         """Have everything removed that a peer stored without saying so before it was gone.
@@ -202,6 +194,7 @@ class ObjectTable:
             keep = tuple(segment for segment in segments if segment.startswith(prefix))
             # If that is more than one message holds, all of it stays until the cluster ends.
             if len(keep) <= OBJECTS_MAX:
+                self.garbage.sweep(key)
                 self._send(store.peer, m.Purge(prefix, keep))
 
     def segments(self, objects: tuple[bytes, ...], worker: WorkerRecord) -> tuple[bytes, ...]:
@@ -280,12 +273,14 @@ class ObjectTable:
         for peer in [p for p in record.workers if self._workers[p].store == key]:
             del record.workers[peer], self._workers[peer].objects[one]
             self._send(peer, m.Release((record.segment,)))
-        self.remove_segments(key, (record.segment,))
+        self.garbage.add(key, record.segment, record.nbytes)
 
     def _send_copy(self, key: bytes, copy: CopyRecord) -> None:
         peer, record = self.stores[key].peer, self.records[copy.object]
         # If there is no storage, the next one is asked as soon as it comes.
         if peer is not None:
+            # It may be a segment that it is yet to remove.
+            self.garbage.sweep(key)
             places = ((one, self.stores[one].place.address) for one in record.stores)
             copy.source, address = next((one for one in places if one[1]), (None, ""))
             self._send(peer, m.Copy(record.segment, address))

@@ -69,7 +69,7 @@ class Outcomes:
         measure(table.functions, run, message.task, 1, message.busy_s)
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
-            table.objects.remove_segments(worker.store, message.objects)
+            table.objects.garbage.remove(worker.store, message.objects)
         else:
             if isinstance(run, NodeRun):
                 self._graphs.stored(session, worker, run, message)

@@ -271,6 +271,7 @@ class SchedulerCore:
             self._rebalancer.deadline,
             self._adoption.deadline,
             self._managers.deadline,
+            table.objects.garbage.deadline,
         )
 
     @property
@@ -298,6 +299,8 @@ class SchedulerCore:
             self._actors.give_out(now)
         if self._admission is not None:
             self._admission.give(now)
+        if now >= table.objects.garbage.deadline:
+            table.objects.garbage.tell(now)
         return table.outbox.take()
 
     def hold_back(self, peers: Collection[bytes], now: float) -> None:

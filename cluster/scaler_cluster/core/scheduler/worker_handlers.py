@@ -207,7 +207,7 @@ class WorkerHandlers:
         if worker is None:
             # The worker wrote it after it was given up. Which machine has it is not known any more.
             for key in objects.stores:
-                objects.remove_segments(key, message.objects)
+                objects.garbage.remove(key, message.objects)
             return None
         for segment in message.objects:
             worker.announced.add(segment_number(segment))
