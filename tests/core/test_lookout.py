@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaler_cluster.core.records.limits import FLUSH_S
-from scaler_cluster.core.worker.lookout import IDLE_S, LEAST_S, LONG_S, Lookout
+from scaler_cluster.core.worker.lookout import IDLE_S, LEAST_S, LONG_S, REST_S, Lookout
 from scaler_cluster.core.worker.task_loop import OVERDUE_S
 
 LONG, MIDDLE, SHORT = 5 * LONG_S, 2 * FLUSH_S, FLUSH_S / 10
 
 
-def look(lookout, now, *, last_end, took_s, is_busy=True, results_wait=False, interrupts=False):
+def look(
+    lookout, now, *, last_end, took_s,
+    is_busy=True, results_wait=False, may_wait=False, interrupts=False,
+):  # fmt: skip
     """Let the control thread look; all was sent and received just now."""
     lookout.looked(
         now,
@@ -24,6 +27,7 @@ def look(lookout, now, *, last_end, took_s, is_busy=True, results_wait=False, in
         now + FLUSH_S,
         is_busy=is_busy,
         results_wait=results_wait,
+        may_wait=may_wait,
         interrupts=interrupts,
     )
 
@@ -50,12 +54,23 @@ def test_one_long_task_after_the_other_wakes_nobody(lookout):
 
 
 def test_results_of_short_tasks_are_reported_soon(lookout):
-    """Where tasks are short, the thread looks every few milliseconds, whatever arrives."""
+    """Where short tasks wait, the thread looks every few milliseconds, whatever arrives."""
     assert lookout.begin(10.0, SHORT)
-    assert (lookout.listens, lookout.look_at) == (False, 10.0 + FLUSH_S)
-    look(lookout, 10.004, last_end=10.003, took_s=SHORT)
-    assert (lookout.listens, lookout.look_at) == (False, 10.004 + FLUSH_S)
-    assert not lookout.look_by(10.005 + FLUSH_S), "it looks soon enough"
+    assert lookout.look_by(10.001 + FLUSH_S)
+    look(lookout, 10.005, last_end=10.003, took_s=SHORT, may_wait=True)
+    assert (lookout.listens, lookout.look_at) == (False, 10.005 + FLUSH_S)
+    assert not lookout.look_by(10.006 + FLUSH_S), "it looks soon enough"
+
+
+def test_short_tasks_that_come_one_by_one_are_not_disturbed(lookout):
+    """Nothing waits while the last task runs: the thread looks now and then, and nobody wakes it."""
+    assert lookout.begin(10.0, SHORT), "it sleeps for ever"
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + REST_S)
+    assert not lookout.begin(10.001, SHORT)
+    look(lookout, 10.05, last_end=10.05, took_s=SHORT, is_busy=False)
+    assert not lookout.begin(10.051, SHORT)
+    look(lookout, 10.1, last_end=10.099, took_s=SHORT)
+    assert (lookout.listens, lookout.look_at) == (False, 10.1 + REST_S)
 
 
 def test_a_result_that_waits_wakes_a_thread_that_sleeps_long(lookout):
@@ -68,26 +83,28 @@ def test_a_result_that_waits_wakes_a_thread_that_sleeps_long(lookout):
 def test_what_was_taken_for_short_turns_out_long(lookout):
     """A task that runs on is left alone more and more."""
     lookout.begin(10.0, SHORT)
-    look(lookout, 10.0 + FLUSH_S, last_end=10.0, took_s=SHORT)
+    look(lookout, 10.0 + FLUSH_S, last_end=10.0, took_s=SHORT, may_wait=True)
     assert (lookout.listens, lookout.look_at) == (False, 10.0 + 2 * FLUSH_S)
-    look(lookout, 10.0 + 2 * FLUSH_S, last_end=10.0, took_s=SHORT)
-    assert (lookout.listens, lookout.look_at) == (False, 10.0 + 2 * FLUSH_S + LONG_S)
-    look(lookout, 10.03, last_end=10.0, took_s=SHORT)
-    assert (lookout.listens, lookout.look_at) == (True, 10.03 + IDLE_S)
+    look(lookout, 10.0 + 2 * FLUSH_S, last_end=10.0, took_s=SHORT, may_wait=True)
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + 2 * FLUSH_S + REST_S)
+    look(lookout, 10.06, last_end=10.0, took_s=SHORT, may_wait=True)
+    assert (lookout.listens, lookout.look_at) == (True, 10.06 + IDLE_S)
 
 
 def test_the_next_tasks_may_arrive_ahead(lookout):
     """Tasks of some milliseconds are given ahead, and their arrival wakes nobody."""
     lookout.begin(10.0, MIDDLE)
-    assert (lookout.listens, lookout.look_at) == (False, 10.0 + LONG_S)
-    look(lookout, 10.02, last_end=10.016, took_s=MIDDLE)
-    assert (lookout.listens, lookout.look_at) == (False, 10.02 + LONG_S)
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + REST_S)
+    look(lookout, 10.05, last_end=10.048, took_s=MIDDLE, may_wait=True)
+    assert (lookout.listens, lookout.look_at) == (False, 10.05 + REST_S)
 
 
 def test_requests_of_other_workers_are_heard(lookout):
     """Where results of nodes are kept, what arrives wakes the thread in shorter tasks as well."""
-    lookout.begin(10.0, MIDDLE)
     lookout.expect_requests(is_on=True)
+    lookout.begin(9.0, SHORT)
+    assert (lookout.listens, lookout.look_at) == (False, 9.0 + FLUSH_S)
+    lookout.begin(10.0, MIDDLE)
     look(lookout, 10.006, last_end=10.0, took_s=MIDDLE)
     assert (lookout.listens, lookout.look_at) == (True, 10.006 + IDLE_S)
 
@@ -103,8 +120,8 @@ def test_it_rests_once_nothing_has_run_for_a_while(lookout):
     """Between two tasks it looks once more; then only a task wakes it."""
     lookout.begin(10.0, LONG)
     look(lookout, 10.5, last_end=10.1, took_s=LONG, is_busy=False)
-    assert lookout.look_at == 10.5 + IDLE_S
-    look(lookout, 11.0, last_end=10.1, took_s=LONG, is_busy=False)
+    assert lookout.look_at == 10.5 + REST_S
+    look(lookout, 10.55, last_end=10.1, took_s=LONG, is_busy=False)
     assert lookout.look_at == math.inf
     assert lookout.begin(20.0, LONG)
 
@@ -115,9 +132,10 @@ def test_it_rests_once_nothing_has_run_for_a_while(lookout):
     took_s=st.floats(0.0, 1.0),
     due=st.floats(-1.0, 2 * LONG_S),
     results_wait=st.booleans(),
+    may_wait=st.booleans(),
     interrupts=st.booleans(),
 )
-def test_no_result_waits_long(now, ended, took_s, due, results_wait, interrupts):
+def test_no_result_waits_long(now, ended, took_s, due, results_wait, may_wait, interrupts):
     """A result that waits is reported when it is due, and so is one that may come to wait unnoticed."""
     lookout = Lookout()
     lookout.looked(
@@ -127,11 +145,12 @@ def test_no_result_waits_long(now, ended, took_s, due, results_wait, interrupts)
         now + due,
         is_busy=True,
         results_wait=results_wait,
+        may_wait=may_wait,
         interrupts=interrupts,
     )
     assert now + LEAST_S <= lookout.look_at <= now + IDLE_S
     # The main thread looks at the result of a task after a longer one than this.
     is_noticed = max(took_s, now - (now - ended)) >= OVERDUE_S
-    if results_wait or not is_noticed:
+    if results_wait or (may_wait and not is_noticed):
         assert not lookout.listens
         assert lookout.look_at <= max(now + LEAST_S, now + due)

@@ -9,6 +9,7 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING, Protocol
 
 from scaler_cluster.core.worker.lookout import Lookout
+from scaler_cluster.core.worker.work import has_more
 from scaler_cluster.process.readiness import Readiness, notify, signal_pipe
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class ControlThread:
                 reports.due(worker.pumped_at),
                 is_busy=worker.is_busy,
                 results_wait=reports.are_waiting,
+                may_wait=has_more(core.queue),
                 interrupts=core.interrupt is not None,
             )
             if self._listens != self._lookout.listens:

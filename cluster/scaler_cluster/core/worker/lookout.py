@@ -18,6 +18,9 @@ LEAST_S = 0.0005
 LONG_S = 0.02
 """While a task runs on for longer than this, the control thread listens. Of shorter tasks, the next
 ones arrive ahead of their time, and each would wake it."""
+REST_S = 0.05
+"""So often the control thread looks while tasks come that are short, and no result of them can
+wait. To look more often would be in the way of one in a hundred of them."""
 IDLE_S = 0.5
 """So often the control thread looks in any case, while there are tasks: for acknowledgements and
 repetitions, which are in no hurry."""
@@ -31,6 +34,7 @@ class Lookout:
         """When the control thread looks unless it is woken before."""
         self.long_s = LONG_S
         """From here on a task is long."""
+        self._rest_s = REST_S
         self.listens = False
         """What arrives wakes the control thread; not while the main thread has no tasks."""
         self._seen = 0.0
@@ -38,14 +42,14 @@ class Lookout:
     def expect_requests(self, *, is_on: bool) -> None:
         """Other workers may wait for results that this one keeps: their requests are urgent."""
         self.long_s = OVERDUE_S if is_on else LONG_S
+        self._rest_s = FLUSH_S if is_on else REST_S
 
     # Each of the next two returns True if the control thread is to be woken: it sleeps too long.
 
     def begin(self, now: float, took_s: float) -> bool:
         """The main thread goes on to tasks, which may take as long as the last one did."""
         self.listens = took_s >= self.long_s
-        pause_s = IDLE_S if self.listens else LONG_S if took_s >= FLUSH_S else FLUSH_S
-        due = now + pause_s
+        due = now + (IDLE_S if self.listens else self._rest_s)
         if self.look_at <= due + FLUSH_S:
             return False
         self.look_at = due
@@ -68,19 +72,24 @@ class Lookout:
         *,
         is_busy: bool,
         results_wait: bool,
+        may_wait: bool,
         interrupts: bool,
     ) -> None:
-        """The control thread has looked: decide what is next. Results that wait are due then."""
+        """The control thread has looked: decide what is next. Results that wait are due then.
+
+        ``may_wait``: the task that runs is not the last one.
+        """
         has_rested, self._seen = last_end == self._seen, last_end
         if not is_busy:
-            self.look_at = math.inf if has_rested else now + IDLE_S
+            self.look_at = math.inf if has_rested else now + REST_S
             return
         runs_s = now - last_end
-        if results_wait or max(took_s, runs_s) < OVERDUE_S:
+        if results_wait or (may_wait and max(took_s, runs_s) < OVERDUE_S):
             # After a task that took longer than this, the main thread itself looks whether the
             # result of the next one waits; after others it relies on this.
             self.listens = False
             self.look_at = max(due, now + LEAST_S)
         else:
             self.listens = max(took_s, runs_s) >= self.long_s
-            self.look_at = now + (LONG_S if interrupts or not self.listens else IDLE_S)
+            pause_s = IDLE_S if self.listens else self._rest_s
+            self.look_at = now + (LONG_S if interrupts else pause_s)

@@ -162,3 +162,8 @@ def take_out(queue: deque[Work], session: int, first: int, stop: int) -> list[tu
             break
     removed.reverse()
     return removed
+
+
+def has_more(queue: deque[Work]) -> bool:
+    """Return True if tasks wait behind the one that runs, or that ended last."""
+    return len(queue) > 1 or (bool(queue) and queue[0].cursor + 1 < queue[0].stop)
