@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaler_cluster.core.records.limits import FLUSH_S
-from scaler_cluster.core.worker.lookout import IDLE_S, LEAST_S, LONG_S, REST_S, Lookout
+from scaler_cluster.core.worker.lookout import BUSY_S, IDLE_S, LEAST_S, LONG_S, REST_S, Lookout
 from scaler_cluster.core.worker.task_loop import OVERDUE_S
 
 LONG, MIDDLE, SHORT = 5 * LONG_S, 2 * FLUSH_S, FLUSH_S / 10
@@ -41,9 +41,11 @@ def lookout():
 def test_a_long_task_is_not_disturbed(lookout):
     """Where the last task was long, what arrives wakes the thread, and hardly anything else."""
     assert lookout.begin(10.0, LONG), "it sleeps for ever"
-    assert (lookout.listens, lookout.look_at) == (True, 10.0 + IDLE_S)
-    look(lookout, 10.1, last_end=10.0, took_s=LONG)
-    assert (lookout.listens, lookout.look_at) == (True, 10.1 + IDLE_S)
+    assert (lookout.listens, lookout.look_at) == (True, 10.0 + BUSY_S)
+    look(lookout, 10.5, last_end=10.4, took_s=LONG)
+    assert (lookout.listens, lookout.look_at) == (True, 10.5 + BUSY_S), "tasks end meanwhile"
+    look(lookout, 12.5, last_end=10.4, took_s=LONG)
+    assert (lookout.listens, lookout.look_at) == (True, 12.5 + IDLE_S), "this one is longer"
 
 
 def test_one_long_task_after_the_other_wakes_nobody(lookout):
@@ -106,7 +108,7 @@ def test_requests_of_other_workers_are_heard(lookout):
     assert (lookout.listens, lookout.look_at) == (False, 9.0 + FLUSH_S)
     lookout.begin(10.0, MIDDLE)
     look(lookout, 10.006, last_end=10.0, took_s=MIDDLE)
-    assert (lookout.listens, lookout.look_at) == (True, 10.006 + IDLE_S)
+    assert (lookout.listens, lookout.look_at) == (True, 10.006 + BUSY_S)
 
 
 def test_a_task_that_is_to_stop_is_interrupted_again(lookout):
@@ -148,7 +150,7 @@ def test_no_result_waits_long(now, ended, took_s, due, results_wait, may_wait, i
         may_wait=may_wait,
         interrupts=interrupts,
     )
-    assert now + LEAST_S <= lookout.look_at <= now + IDLE_S
+    assert now + LEAST_S <= lookout.look_at <= now + BUSY_S
     # The main thread looks at the result of a task after a longer one than this.
     is_noticed = max(took_s, now - (now - ended)) >= OVERDUE_S
     if results_wait or (may_wait and not is_noticed):

@@ -100,9 +100,19 @@ class ControlThread:
             lookout.listens = False
         elif lookout.begin(now, took_s):
             notify(self._call)
-        if self._listens != lookout.listens:
-            self._listens = lookout.listens
-            self._ready.switch(on=self._listens)
+        self._listen(on=lookout.listens)
+
+    def stop_listening(self) -> None:
+        """The main thread is to read what arrives from now on; the worker's lock is held.
+
+        Before it reports that it has nothing to do: the answer must not wake both threads.
+        """
+        self._listen(on=False)
+
+    def _listen(self, *, on: bool) -> None:
+        if self._listens != on:
+            self._listens = on
+            self._ready.switch(on=on)
 
     # -- the thread ----------------------------------------------------------------------------
 
@@ -161,9 +171,7 @@ class ControlThread:
                 may_wait=has_more(core.queue),
                 interrupts=core.interrupt is not None,
             )
-            if self._listens != self._lookout.listens:
-                self._listens = self._lookout.listens
-                self._ready.switch(on=self._listens)
+            self._listen(on=self._lookout.listens)
             has_to_share = worker.is_busy and bool(core.kept.to_share)
         if has_to_share:
             worker.share()

@@ -138,6 +138,8 @@ class WorkerShell:
             with self.lock:
                 if reports.results:
                     reports.flush()
+                if not core.queue:
+                    self._control.stop_listening()
                 has_more = self.pump()
                 self.is_busy = bool(core.queue)
                 # The control thread may begin with a result, and end with one, at any other time.

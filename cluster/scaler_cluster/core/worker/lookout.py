@@ -22,8 +22,10 @@ REST_S = 0.05
 """So often the control thread looks while tasks come that are short, and no result of them can
 wait. To look more often would be in the way of one in a hundred of them."""
 IDLE_S = 0.5
-"""So often the control thread looks in any case, while there are tasks: for acknowledgements and
+"""So often the control thread looks in any case, while a task runs: for acknowledgements and
 repetitions, which are in no hurry."""
+BUSY_S = 2.0
+"""So often if tasks have ended since it looked last: the main thread sees to it between them."""
 
 
 class Lookout:
@@ -49,7 +51,7 @@ class Lookout:
     def begin(self, now: float, took_s: float) -> bool:
         """The main thread goes on to tasks, which may take as long as the last one did."""
         self.listens = took_s >= self.long_s
-        due = now + (IDLE_S if self.listens else self._rest_s)
+        due = now + (BUSY_S if self.listens else self._rest_s)
         if self.look_at <= due + FLUSH_S:
             return False
         self.look_at = due
@@ -91,5 +93,6 @@ class Lookout:
             self.look_at = max(due, now + LEAST_S)
         else:
             self.listens = max(took_s, runs_s) >= self.long_s
-            pause_s = IDLE_S if self.listens else self._rest_s
+            idle_s = IDLE_S if has_rested else BUSY_S
+            pause_s = idle_s if self.listens else self._rest_s
             self.look_at = now + (LONG_S if interrupts else pause_s)
