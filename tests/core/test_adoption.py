@@ -88,17 +88,36 @@ def test_clients_are_told_whether_they_may_name_it(later):
 
 
 def test_equal_content_of_two_clients_stays_one(later):
-    """Both name the segment of one of them; a second segment is removed."""
-    later.storage(b"O1", C1_0, C2_0)
+    """Both name the segment of one of them."""
+    later.storage(b"O1", C1_0)
     later.client(b"C2")
     later.feed(b"C2", keep((A, C1_0)))
     assert later.feed(b"C1", keep((A, C1_0))) == {}
     assert later.feed(b"C1", keep((A, C1_0))) == {}
-    later.feed(b"C1", keep((B, C1_0[:-1] + b"5")))
-    assert later.feed(b"C2", keep((B, C2_0))) == {"O1": [f"Release {C2_0.decode()}"]}
 
     later.feed(b"C1", m.Goodbye())
     assert later.core.table.objects.records[A].users == 1
+
+
+def test_a_second_segment_stays_while_a_client_may_name_it(later):
+    """Should the scheduler be started once more, a client that was not told names it again.
+
+    A client that was told releases it; others may name it until all had time to come back.
+    """
+    later.storage(b"O1", C1_0, C2_0)
+    for peer in (b"C2", b"C3"):
+        later.client(peer)
+    later.feed(b"C1", keep((A, C1_0)))
+    told = f"Object a in {C1_0.decode()} instead of {C2_0.decode()}"
+    assert later.feed(b"C2", keep((A, C2_0))) == {"C2": [told]}
+    assert later.feed(b"C3", keep((A, C2_0))) == {"C3": [told]}
+
+    assert later.submit(0, peer=b"C2", objects="a")["W1"][-1].endswith(f"with {C1_0.decode()}")
+    later.done(0, session=2)
+    for peer in (b"C2", b"C3"):
+        assert later.feed(peer, m.Release((C2_0,))) == {}
+    assert C2_0 not in later.core.table.objects.records
+    assert f"Release {C2_0.decode()}" in stay(later, ADOPTION_S + 1)
 
 
 def test_a_result_waits_for_its_storage(later):

@@ -542,10 +542,33 @@ def test_what_was_released_may_be_stored_again(core):
 
 
 def test_what_another_client_stored_is_named_as_it_lies(core):
-    """Equal content lies in one segment, which each client names."""
+    """Equal content lies in one segment, which each client names; it lets go of its own."""
     offer(core, A)
     sent(core)
-    core.receive([m.Object(A, b"d-7", 1000), m.Object(B, b"d-8", 1000)], 0.5)
+    core.receive([m.Object(A, b"d-7", 1000, b"c-0"), m.Object(B, b"d-8", 1000, b"c-1")], 0.5)
+
+    assert sent(core) == ["Release c-0", "Release c-1"]
+    assert come_back(core, ADOPTS) == ["Keep a in d-7"]
+
+
+def test_a_segment_of_another_client_may_come_too_late(core):
+    """What was released and stored anew meanwhile is named as it lies now."""
+    offer(core, A)
+    sent(core)
+    core.release((A,))
+    offer(core, A, 1)
+    assert sent(core) == ["Release a", "Object a in c-1"]
+    core.receive([m.Object(A, b"d-7", 1000, b"c-0")], 0.5)
+
+    assert sent(core) == ["Release c-0"]
+    assert come_back(core, ADOPTS) == ["Keep a in c-1"]
+
+
+def test_a_scheduler_is_not_told_what_only_the_one_before_asked_for(core):
+    """The next one knows nothing of a segment that was to be released."""
+    offer(core, A)
+    sent(core)
+    core.receive([m.Object(A, b"d-7", 1000, b"c-0")], 0.5)
 
     assert come_back(core, ADOPTS) == ["Keep a in d-7"]
 

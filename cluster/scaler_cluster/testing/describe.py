@@ -204,7 +204,10 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.EndActor: lambda x: f"EndActor {x.actor}",
     m.Retire: lambda x: "Retire",
     m.Stored: lambda x: f"Stored {tasks(x.task, 1, x.session)}{_with(x.objects)}",
-    m.Object: lambda x: f"Object {name(x.object)} in {name(x.segment)}",
+    m.Object: lambda x: (
+        f"Object {name(x.object)} in {name(x.segment)}"
+        + (f" instead of {name(x.instead_of)}" if x.instead_of else "")
+    ),
     m.Keep: lambda x: f"Keep {_names(x.objects)} in {_names(x.segments)}",
     m.Release: lambda x: f"Release {_names(x.objects)}",
     m.Inventory: lambda x: f"Inventory {_names(x.objects)}",

@@ -1099,14 +1099,16 @@ class Object(Message):
     """Client to scheduler: this segment holds the content with this id; the client will name it.
 
     The id is a digest of the content that nobody else can make: a keyed one, for example. If the
-    content is already stored, the segment is removed, and the scheduler says with an Object which
-    one holds it.
+    content is already stored, the scheduler says with an Object which segment holds it. From then
+    on the client names that one, and it releases its own, under the name of the segment.
     """
 
     tag = 50
     object: bytes
     segment: bytes
     nbytes: int
+    instead_of: bytes = b""
+    """Said by the scheduler: the client's own segment with this content, to be released."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

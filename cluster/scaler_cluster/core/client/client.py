@@ -34,6 +34,7 @@ def _ignore(*_: object) -> None:
 def _on_object(core: ClientCore, message: m.Object) -> None:
     if core.requests.unfinished is not None:
         core.requests.unfinished.objects.moved(message)
+    core.release((message.instead_of,))
 
 
 def _on_failed_range(core: ClientCore, message: m.FailedRange) -> None:

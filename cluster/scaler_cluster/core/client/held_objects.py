@@ -26,6 +26,8 @@ class HeldObjects:
         """How many requests need an object that have not come back."""
         self._postponed: dict[bytes, None] = {}
         """What the client let go of while requests needed it."""
+        self._spares: dict[bytes, None] = {}
+        """Segments that are about to be released, as others hold the same."""
         self.due: list[bytes] = []
         """What of that no request needs any more, to be released."""
 
@@ -38,8 +40,11 @@ class HeldObjects:
 
     def moved(self, message: m.Object) -> None:
         """Another client had stored the same before, in this segment, which serves both."""
-        if message.object in self._held:
-            self._held[message.object] = message.segment, message.nbytes, None
+        one, spare = message.object, message.instead_of
+        # Meanwhile it may have been let go of, and stored anew.
+        if one in self._held and self._held[one][0] == spare:
+            self._held[one] = message.segment, message.nbytes, None
+        self._spares[spare] = None
 
     def returned(self, message: m.Returned) -> None:
         """A result came back in segments."""
@@ -70,7 +75,9 @@ class HeldObjects:
         for one in objects:
             if one in self._uses:
                 self._postponed[one] = None
-            elif self._held.pop(one, None) is not None:
+            elif one in self._held or one in self._spares:
+                self._held.pop(one, None)
+                self._spares.pop(one, None)
                 gone.append(one)
         return tuple(gone)
 
@@ -109,4 +116,5 @@ class HeldObjects:
     def _start_over(self) -> None:
         self._uses = {}
         self._postponed = {}
+        self._spares = {}
         self.due = []

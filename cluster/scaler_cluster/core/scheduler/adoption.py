@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.scheduler.objects import join
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import is_segment
 
@@ -64,7 +65,8 @@ class Adoption:
                     self._awaited.setdefault(address, []).append(one)
             elif record.segment != segment and key is not None:
                 # Two clients stored the same, and one was not told in time.
-                objects.garbage.remove(key, (segment,))
+                told = join(objects, session, one, segment, key, is_old=True)
+                self._table.send(session.peer, told)
             session.objects[one] = None
             record.is_clients = True
             # A result is one client's.

@@ -107,11 +107,8 @@ class ObjectTable:
             record = self.owners.made(message.segment, message.nbytes, session.number)
             self.records[message.object] = record
             self.lay(record, home)
-        else:
-            self.garbage.add(home, message.segment, message.nbytes)
-            # Should it have to name it again, it names the one that is there.
-            known = m.Object(message.object, record.segment, record.nbytes)
-            self._send(session.peer, known)
+        elif record.segment != message.segment:
+            self._send(session.peer, join(self, session, message.object, message.segment, home))
         session.objects[message.object] = None
         record.is_clients = True
         record.users += 1
@@ -386,6 +383,34 @@ class ObjectTable:
         self.transfers.forget(key)
         for record in self.records.values():
             record.stores.pop(key, None)
+
+
+def join(
+    objects: ObjectTable,
+    session: SessionRecord,
+    one: bytes,
+    segment: bytes,
+    key: bytes,
+    *,
+    is_old: bool = False,
+) -> m.Object:
+    """A client has an object in another segment than others: return what has it name theirs.
+
+    If this scheduler dies before the client hears so, it names its own segment to the next one. So
+    that stays, as an object by itself, until the client releases it. If it ``is_old``, it was there
+    before this scheduler, and other clients may name it as well.
+    """
+    record, spare = objects.records[one], objects.records.get(segment)
+    if spare is None:
+        spare = objects.owners.made(segment, record.nbytes, session.number)
+        objects.records[segment] = spare
+        objects.lay(spare, key)
+    if segment not in session.objects:
+        session.objects[segment] = None
+        spare.users += 1
+    spare.is_clients = True
+    spare.is_adopted |= is_old
+    return m.Object(one, record.segment, record.nbytes, segment)
 
 
 def _wanted_on(
