@@ -532,6 +532,7 @@ def test_objects_are_counted_by_who_made_them(one):
     one.client(b"C2")
     one.store("a", nbytes=100)
     one.store("a", peer=b"C2", nbytes=100)
+    one.feed(b"C2", m.Release((segment(b"C2", 0),)))
     one.submit(0)
     one.feed(b"W1", m.Stored(1, 0, 0.1, b"r", RESULTS, (7, 2)))
 
