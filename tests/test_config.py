@@ -195,6 +195,7 @@ def test_a_prefix_is_a_path(prefix):
         ([], "nothing to show: neither monitor_address nor replay is given"),
         ([ADDRESS, "--replay", "a"], "replay shows a recording"),
         (["--record", "a", "--replay", "a"], "replay shows a recording"),
+        ([ADDRESS, "--history-size", "2GB"], "name a directory with history as well"),
         (
             [ADDRESS, "--gui-address", "8081"],
             "must be host:port, such as 127.0.0.1:8081, not '8081'",

@@ -40,6 +40,12 @@ class Bucket:
     samples: int = 0
     skipped: int = 0
 
+    def copy(self) -> Bucket:
+        """Return another one that has seen the same."""
+        other = Bucket(self.start, samples=self.samples, skipped=self.skipped)
+        other.tree.merge(self.tree)
+        return other
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -62,6 +68,21 @@ class Profiled:
         self._nodes = 0
         """Of all buckets but the last."""
         self._frames: dict[Frame, Frame] = {}
+
+    @property
+    def nodes(self) -> int:
+        """The number of calls in all trees, but those of the last few seconds."""
+        return self._nodes
+
+    def copy(self) -> Profiled:
+        """Return another one, which goes its own way from here, and shares what is over."""
+        other = Profiled()
+        with self._lock:
+            other.running, other._nodes, other._frames = self.running, self._nodes, self._frames
+            other._buckets.extend(self._buckets)
+            if self._buckets:
+                other._buckets[-1] = self._buckets[-1].copy()
+        return other
 
     def add(self, message: feed.Samples, at: float) -> None:
         """Take in a message that came just now."""

@@ -166,6 +166,24 @@ def messages(path: str, offset: int = 0) -> Iterator[tuple[int, float, Message]]
             yield end, now, message
 
 
+def arrivals(path: str) -> Iterator[tuple[int, float]]:
+    """Yield when the messages of one file arrived, each after where it ends; -inf: of its head.
+
+    It does not look into them, which is much quicker than to read them. Raises as :func:`read`.
+    """
+    with _open(path) as file:
+        is_head = True
+        for end, value in _values(file, path):
+            if is_head:
+                _check(value, path)
+                is_head = False
+                yield end, -inf
+            elif type(value) is list and value and type(value[0]) is float:
+                yield end, value[0]
+            else:
+                raise _damaged(path)
+
+
 def earlier_of(path: str) -> Earlier | None:
     """Return what schedulers had counted before those of one file; None: there were none."""
     with _open(path) as file:
@@ -190,16 +208,8 @@ def cut_off(path: str) -> float | None:
     None: the file has not even a head.
     """
     whole, arrived_at = 0, None
-    with _open(path) as file:
-        for end, value in _values(file, path):
-            if arrived_at is None:
-                _check(value, path)
-                arrived_at = -inf
-            elif type(value) is list and value and type(value[0]) is float:
-                arrived_at = value[0]
-            else:
-                raise _damaged(path)
-            whole = end
+    for end, at in arrivals(path):
+        whole, arrived_at = end, at
     try:
         os.truncate(path, whole)
     except OSError as error:

@@ -13,13 +13,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil, inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.activity import Activity
 from scaler_monitoring.history import REACH_S, begin_with, parts_since
 from scaler_monitoring.model import Model
-from scaler_monitoring.recording import messages
+from scaler_monitoring.profiled import Profiled
+from scaler_monitoring.recording import arrivals, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ SPACING_S = 20.0
 COPIES_MAX = 32
 TRACKS_MAX = 20_000
 """Of all copies together, with 20 KB each: they are nearly all that a copy does not share."""
+NODES_OF_A_TRACK = 80
+"""So many calls in what was sampled take as much, were none of them shared."""
 JUMP_S = 60.0
 """Whoever goes forward by less goes on with what there is: that is quicker than another copy."""
 
@@ -42,6 +45,8 @@ class Scene:
 
     model: Model
     activity: Activity
+    profiled: Profiled
+    """What workers saw of their tasks, if that was recorded."""
     part: Part
     """The file that it goes on with."""
     whole_from: float
@@ -57,7 +62,19 @@ class Scene:
         activity = Activity()
         model = Model(follower=activity)
         begin_with(model, part)
-        return cls(model, activity, part, whole_from, arrived_at=part.began)
+        return cls(model, activity, Profiled(), part, whole_from, arrived_at=part.began)
+
+    def apply(self, message: Message) -> None:
+        """Take in what had arrived last."""
+        if isinstance(message, feed.Samples):
+            self.profiled.add(message, self.arrived_at)
+        else:
+            self.model.apply(message, self.arrived_at)
+
+    @property
+    def weight(self) -> float:
+        """What a copy takes, in tracks."""
+        return self.activity.tracks + self.profiled.nodes / NODES_OF_A_TRACK
 
     def copy(self) -> Scene:
         """Return another one, which goes its own way from here."""
@@ -76,7 +93,8 @@ class Scene:
             model.deaths,
             () if model.snapshot is None else (model.snapshot,),
         )
-        return deepcopy(self, {id(one): one for one in still})
+        shared: dict[int, Any] = {id(one): one for one in still}
+        return deepcopy(self, {**shared, id(self.profiled): self.profiled.copy()})
 
 
 @dataclass
@@ -94,7 +112,7 @@ class _Copies:
                 return
         self.kept.insert(place, scene.copy())
         while len(self.kept) > COPIES_MAX or (
-            len(self.kept) > 2 and sum(one.activity.tracks for one in self.kept) > TRACKS_MAX
+            len(self.kept) > 2 and sum(one.weight for one in self.kept) > TRACKS_MAX
         ):
             del self.kept[1::2]
             self._spacing_s *= 2
@@ -114,9 +132,10 @@ class _Copies:
 class Tape:
     """A recording, of which one moment is shown.
 
-    Moments of a single file are seconds since its first snapshot, and its end is shown at first.
-    Those of a recording in parts are seconds since 1970. If it is still written, ``ended`` returns
-    when its last message had arrived, and nothing is shown at first. Raises as :func:`read` does.
+    Moments of a single file are seconds since its first snapshot. Those of a recording in parts are
+    seconds since 1970. If it is still written, ``ended`` returns when its last message had arrived;
+    else :meth:`find_end` looks for that. Nothing is shown at first. Raises as :func:`read` does, if
+    the first file is none.
     """
 
     def __init__(self, parts: Sequence[Part], ended: Callable[[], float] | None = None) -> None:
@@ -133,16 +152,19 @@ class Tape:
         """It is still written."""
         self.is_in_parts = ended is not None or parts[0].began > -inf
         self._zero: float | None = 0.0 if self.is_in_parts else None
-        """The moment 0, as messages tell when they arrived; None: there is one moment only."""
+        """The moment 0, as messages tell when they arrived; None: there is nothing to show."""
         self._zero_time = 0.0
         """The same in seconds since 1970."""
-        self._end = -inf
-        """When the last message of one that is not written any more had arrived."""
+        if not self.is_in_parts:
+            self._zero, self._zero_time = _beginning_of(parts[0])
+        self._end = -inf if self._zero is None else self._zero
+        """When the last message of one that is not written any more had arrived, as far as that was
+        looked for."""
+        self._arrivals: Iterator[tuple[int, float]] = iter(())
         if ended is None:
-            self._start(self._nearest(parts[-1].began))
-            self._go_on(inf, lambda: False)
-            assert self.scene is not None
-            self._end = self.scene.arrived_at
+            self._end = max(self._end, parts[-1].began)
+            self._arrivals = arrivals(parts[-1].path)
+            next(self._arrivals, None)
 
     @property
     def first(self) -> float:
@@ -153,9 +175,16 @@ class Tape:
 
     @property
     def last(self) -> float:
-        """The last moment."""
+        """The last moment, as far as it was looked for."""
         end = self._end if self._ended is None else self._ended()
         return ceil((end - self._zero) * 10) / 10 if self._zero is not None else 0.0
+
+    @property
+    def reached(self) -> float:
+        """How far it has come on its way to the moment that was asked for."""
+        if self.scene is None or self._zero is None:
+            return self.first
+        return max(self.scene.arrived_at - self._zero, self.first)
 
     def time_of(self, moment: float) -> float:
         """Return when a moment was, in seconds since 1970."""
@@ -164,6 +193,17 @@ class Tape:
     def arrival_of(self, moment: float) -> float:
         """Return a moment as messages tell when they arrived."""
         return (self._zero or 0.0) + moment
+
+    def find_end(self, is_over: Callable[[], bool]) -> bool:
+        """Look for the last moment; return True once it is known, False if it ``is_over`` before.
+
+        Then the next call goes on. Raises as :func:`read` does.
+        """
+        for _, arrived_at in self._arrivals:
+            self._end = max(self._end, arrived_at)
+            if is_over():
+                return False
+        return True
 
     def go(self, moment: float, is_over: Callable[[], bool]) -> bool:
         """Go to a moment; return True once it is there, False if it ``is_over`` before.
@@ -212,18 +252,24 @@ class Tape:
     def _go_on(self, until: float, is_over: Callable[[], bool]) -> bool:
         scene = self.scene
         assert scene is not None
-        while not is_over():
+        while True:
             self._ahead = self._ahead or next(self._messages, None)
             if self._ahead is None or self._ahead[2] > until:
                 return True
             scene.part, scene.offset, scene.arrived_at, message = self._ahead
             self._ahead = None
-            scene.model.apply(message, scene.arrived_at)
-            if self._zero is None and isinstance(message, feed.Snapshot):
-                self._zero, self._zero_time = scene.arrived_at, message.time
-            if self._zero is not None:
-                self._copies.offer(scene)
-        return False
+            scene.apply(message)
+            self._copies.offer(scene)
+            if is_over():
+                return False
+
+
+def _beginning_of(part: Part) -> tuple[float | None, float]:
+    """Return when the first snapshot of a file had arrived, and when it was made; None: of none."""
+    for _, arrived_at, message in messages(part.path):
+        if isinstance(message, feed.Snapshot):
+            return arrived_at, message.time
+    return None, 0.0
 
 
 def _leads_to(scene: Scene, until: float) -> bool:

@@ -168,6 +168,8 @@ def test_restarts_of_the_dashboard_and_of_schedulers_change_nothing(steps, stops
         dashboard.history.close()
         # As a recording, it is shown without a cluster.
         tape = Tape(parts_of(directory))
+        assert tape.find_end(lambda: False)
+        assert tape.go(tape.last, lambda: False)
         assert known(shown(tape)) == were[-1][1]
         assert (tape.first, tape.last) == (were[0][0], were[-1][0])
 

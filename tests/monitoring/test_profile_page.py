@@ -12,7 +12,7 @@ from bokeh.models.widgets.markups import Div
 from scaler_cluster.call_tree import CallTree, Frame
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard.links import function_url, work_url
-from scaler_monitoring.dashboard.pages.profile import NO_RECORDING, NOTHING, WAITING, Profile
+from scaler_monitoring.dashboard.pages.profile import NOT_RECORDED, NOTHING, WAITING, Profile
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import links
@@ -41,6 +41,9 @@ class Shown(Watch):
 
     now = NOW
 
+    def time_of(self, now):
+        return 1e9 + now
+
 
 class Tab:
     """A page in a document."""
@@ -48,6 +51,9 @@ class Tab:
     def __init__(self, *, is_live=True):
         watch = Shown("by hand")
         self.profiling = StandIn()
+        self.watch = watch
+        watch.is_live = is_live
+        watch.profiled = self.profiling.profiled
         if is_live:
             stand_in: Any = self.profiling
             watch.profiling = stand_in
@@ -101,14 +107,40 @@ def tab():
 
 
 def test_it_says_what_is_missing():
-    """A recording has no samples, and an idle cluster no tasks."""
-    assert NO_RECORDING in Tab(is_live=False).update().said
+    """A recording may have no samples, and an idle cluster no tasks."""
+    assert NOT_RECORDED in Tab(is_live=False).update().said
     one = Tab().update()
     assert WAITING in one.said
     one.profiling.profiled.add(f.Samples(), NOW)
     assert NOTHING in one.update().said
     one.profiling.refusal = "not with <this> key"
     assert "not with &lt;this&gt; key" in one.update().said
+
+
+def test_a_recording_shows_the_samples_of_its_moment():
+    """What was recorded up to the moment is shown, by the time of day of then; nobody is asked."""
+    one = Tab(is_live=False)
+    was = f.Running(b"W", session=1, task=7, function="f", age_s=1.5, stack="was_here")
+    one.profiling.profiled.add(samples("f", ("g", 1_000_000), running=[was], count=100), NOW - 9)
+    one.page.update(one.model)
+    assert one.bars == ["f", "g"]
+    assert one.said.startswith("<p>100 samples of 1.0s of tasks.")
+    assert "was_here" in str(one.page._running.source.data)
+    start = NOW - 9 - (NOW - 9) % BUCKET_S
+    assert one.page._seen_figure.source.data["left"] == [pytest.approx((1e9 + start) * 1e3)]
+
+    # Another moment has other samples, however soon after the one before it is shown.
+    other = one.watch.profiled = Profiled()
+    other.add(samples("f", ("h", 1_000_000)), NOW - 100)
+    other.add(samples("f", ("k", 1_000_000)), NOW - 9)
+    one.page.update(one.model)
+    assert one.bars == ["f", "k"]
+    one.page._on_range((NOW - 105, NOW - 95))
+    assert one.bars == ["f", "h"]
+    one.watch.profiled = Profiled()
+    one.page.update(one.model)
+    assert NOT_RECORDED in one.said
+    assert one.profiling.wanted == []
 
 
 def test_samples_are_wanted_while_it_is_open_and_not_paused(tab):

@@ -19,6 +19,7 @@ from scaler_monitoring.dashboard.pages import PAGES
 from scaler_monitoring.dashboard.pages.profile import Profile
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.slider import Slider
+from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.watch import Replay, Watch
@@ -55,6 +56,14 @@ async def until(condition):
     await asyncio.wait_for(poll(), 60.0)
 
 
+async def replay_of(path):
+    """Return one that has come to the end of a recording, as at first it does."""
+    replay = Replay.of(path)
+    replay.listen(asyncio.get_running_loop().create_future())
+    await until(lambda: not replay.is_moving)
+    return replay
+
+
 async def comes(replay, moment):
     """Wait until a replay has come to a moment."""
     await until(lambda: not replay.is_moving and replay.wanted == moment)
@@ -67,7 +76,7 @@ def test_others_have_their_turns_while_it_moves(path, monkeypatch):
     monkeypatch.setattr(watch_module, "SLICE_S", 0.0)
 
     async def run():
-        replay = Replay.of(path)
+        replay = await replay_of(path)
         assert not replay.is_moving
         before = replay.model
         replay.go(7.0)
@@ -86,12 +95,60 @@ def test_others_have_their_turns_while_it_moves(path, monkeypatch):
     asyncio.run(run())
 
 
+def test_it_answers_before_it_is_read(path, monkeypatch):
+    """What it has to show is on its way then, and how far that is is said."""
+    monkeypatch.setattr(watch_module, "SLICE_S", 0.0)
+
+    async def run():
+        replay = Replay.of(path)
+        replay.listen(asyncio.get_running_loop().create_future())
+        view = tab(replay, Address())
+        slider, status = Slider(view, replay), Status(view)
+        said = set()
+        while replay.is_moving:
+            assert not slider.has_come()
+            status.update()
+            said.add(status.root.text)
+            await asyncio.sleep(0)
+        assert len(said) > LENGTH
+        assert all("<b>Reading</b>" in one and "2001-09-09" in one for one in said)
+        assert (replay.wanted, view.address.get("at")) == (20.0, "")
+        assert slider.has_come()
+        status.update()
+        assert ", as it ended at 2001-09-09 " in status.root.text
+
+        # Who has a link to a moment gets that one, known or not as yet.
+        other = Replay.of(path)
+        other.listen(asyncio.get_running_loop().create_future())
+        Slider(tab(other, Address("at=12")), other)
+        await comes(other, 12.0)
+        other.close()
+        replay.close()
+
+    asyncio.run(run())
+
+
+def test_nothing_to_show_is_said(tmp_path):
+    """A recording that has heard no scheduler says so."""
+    name = str(tmp_path / "x.rec")
+    Recorder(name).close()
+
+    async def run():
+        replay = await replay_of(name)
+        status = Status(tab(replay, Address()))
+        status.update()
+        assert "<b>Nothing to show</b>: no scheduler was heard in " in status.root.text
+        replay.close()
+
+    asyncio.run(run())
+
+
 def test_it_is_played_to_its_end(path, monkeypatch):
     """Played, it goes on by itself, stands still at its end, and begins anew from there."""
     monkeypatch.setattr(watch_module, "TICK_S", 0.1)
 
     async def run():
-        replay = Replay.of(path)
+        replay = await replay_of(path)
         replay.go(15.0, 10)
         await comes(replay, 15.0)
         await comes(replay, 16.0)
@@ -111,7 +168,7 @@ def test_moments_that_are_none(path):
     """Beyond an end it is the end; what is no number in an address is not looked at."""
 
     async def run():
-        replay = Replay.of(path)
+        replay = await replay_of(path)
         replay.go(1e300)
         await comes(replay, 20.0)
         replay.go(-5.0)
@@ -135,7 +192,7 @@ def test_a_tab_says_what_it_heard_last(path):
     """What a browser wanted is answered with its number: it ignores what was said before."""
 
     async def run():
-        replay = Replay.of(path)
+        replay = await replay_of(path)
         slider, other = (Slider(tab(replay, Address()), replay) for _ in range(2))
         assert slider.has_come()
         assert not slider.has_come()
@@ -166,6 +223,7 @@ def test_a_file_that_is_gone_ends_it(path, tmp_path):
         replay = Replay.of(path)
         end = asyncio.get_running_loop().create_future()
         replay.listen(end)
+        await until(lambda: not replay.is_moving)
         (tmp_path / "x.rec").unlink()
         replay.go(1.0)
         with pytest.raises(ConfigError, match="cannot read"):
@@ -183,7 +241,7 @@ def test_a_silent_scheduler_is_told_of_its_moment(tmp_path):
             recorder.apply(f.Snapshot("run", n + 1, clock=1.0 + n, time=1e9 + n), 50.0 + n)
 
     async def run():
-        replay = Replay.of(name)
+        replay = await replay_of(name)
         assert not replay.model.is_stale(replay.now)
         replay.go(40.0)
         await until(lambda: not replay.is_moving)

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaler_cluster.call_tree import CallTree, Frame
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import tape as tape_module
 from scaler_monitoring.activity import Activity
 from scaler_monitoring.model import DETAILS_MAX, Model
-from scaler_monitoring.recording import Recorder, parts_of
+from scaler_monitoring.profiled import Profiled
+from scaler_monitoring.recording import Recorder, messages, parts_of
 from scaler_monitoring.tape import Tape
 
 STEP_S = 7.0
@@ -46,12 +48,21 @@ def plain(value):
 
 def live(messages, until):
     """Return what one knows who heard these, each with its time, until a moment."""
-    activity = Activity()
+    activity, profiled = Activity(), Profiled()
     model = Model(follower=activity)
     for now, message in messages:
-        if now <= until:
+        if isinstance(message, f.Samples) and now <= until:
+            profiled.add(message, now)
+        elif now <= until:
             model.apply(message, now)
-    return plain((model, activity))
+    return plain((model, activity)), sampled(profiled)
+
+
+def sampled(profiled):
+    """Return all that was seen of tasks."""
+    seen = profiled.seen(-1e9, 1e9)
+    stacks = [(*(one.name for one in stack), us) for stack, us in seen.tree.stacks()]
+    return sorted(stacks), seen.samples, profiled.by_time(), profiled.running
 
 
 def message(kind, number, at):
@@ -71,6 +82,15 @@ def message(kind, number, at):
     if kind == "logs":
         line = f.LogLine(at, b"W1", source="stdout", text=f"line {number}")
         return f.Logs(run, number, at, 1e9 + at, lines=[line])
+    if kind == "samples":
+        tree = CallTree()
+        for name in ("f", f"g{number % 3}"):
+            tree.add([Frame(name, "x.py", 1)], 1000 + number)
+        running = [
+            f.Running(b"W1", session=1, task=number, function="add", age_s=1.5, stack="stack")
+        ]
+        seen = [f.Sampled(b"W1", "add", 2, tree.packed())]
+        return f.Samples("run", number, at, running=running, sampled=seen)
     events = {
         "done": f.Done(at, b"W1", 1, number, 1, "add", 1.2),
         "failed": f.Failed(at, b"W0", 1, number, function="add", error="E", message="why",
@@ -81,7 +101,7 @@ def message(kind, number, at):
     return f.Events(run, number, at, {}, [events[kind]])
 
 
-KINDS = ("snapshot", "done", "failed", "died", "assigned", "logs")
+KINDS = ("snapshot", "done", "failed", "died", "assigned", "logs", "samples")
 
 
 def recorded(path, kinds):
@@ -107,7 +127,17 @@ def goes(tape, moment):
     calls = iter(range(1_000_000))
     while not tape.go(moment, lambda: next(calls) % 2 == 1):
         pass
-    return plain(shown(tape))
+    return plain(shown(tape)), sampled(tape.scene.profiled)
+
+
+def tape_of(path):
+    """Return the tape of a recording, at its end, which it looked for with pauses."""
+    tape = Tape(parts_of(str(path)))
+    assert tape.scene is None
+    while not tape.find_end(lambda: True):
+        pass
+    assert tape.go(tape.last, lambda: False)
+    return tape
 
 
 @given(
@@ -121,8 +151,8 @@ def test_any_moment_is_as_it_was_live(kinds, moments, copies_max):
         patch.setattr(tape_module, "COPIES_MAX", copies_max)
         path = Path(directory) / "x.rec"
         told = recorded(path, kinds)
-        tape = Tape(parts_of(str(path)))
-        assert plain(shown(tape)) == live(told, 1e9)
+        tape = tape_of(path)
+        assert goes(tape, tape.last) == live(told, 1e9)
         assert tape.last == STEP_S * len(kinds)
 
         for moment in (min(one, tape.last) for one in moments):
@@ -141,7 +171,7 @@ def test_a_copy_does_not_lose_what_is_let_go_of_later(tmp_path):
         for n, event in enumerate(events):
             recorder.apply(snapshots[n], float(n))
             recorder.apply(f.Events("run", n, 1.0 + n, {}, [event]), n + 0.5)
-    tape = Tape(parts_of(str(tmp_path / "x.rec")))
+    tape = tape_of(tmp_path / "x.rec")
     assert shown(tape)[0].stream[0].traceback == ""
 
     assert tape.go(500.0, lambda: False)
@@ -154,32 +184,61 @@ def test_copies_are_bounded(tmp_path, monkeypatch):
     """However long a recording is, there are so many copies, spread over all of it."""
     monkeypatch.setattr(tape_module, "COPIES_MAX", 8)
     recorded(tmp_path / "x.rec", ["snapshot"] * 400)
-    times = [one.arrived_at for one in Tape(parts_of(str(tmp_path / "x.rec")))._copies.kept]
+    times = [one.arrived_at for one in tape_of(tmp_path / "x.rec")._copies.kept]
     assert 4 <= len(times) <= 8
     assert max(after - before for before, after in pairwise(times)) <= 800
 
     monkeypatch.setattr(tape_module, "TRACKS_MAX", 3)
-    tape = Tape(parts_of(str(tmp_path / "x.rec")))
+    tape = tape_of(tmp_path / "x.rec")
     assert len(tape._copies.kept) <= 3
     assert goes(tape, 700.0)
 
 
-def test_a_recording_without_a_snapshot_has_one_moment(tmp_path):
-    """Where no snapshot is, all is as it was read, wherever one goes."""
+def test_what_was_sampled_counts_as_a_part_of_a_copy(tmp_path, monkeypatch):
+    """Copies with large call trees are fewer."""
+    monkeypatch.setattr(tape_module, "TRACKS_MAX", 30)
+    recorded(tmp_path / "x.rec", ["snapshot", "samples"] * 100)
+    assert len(tape_of(tmp_path / "x.rec")._copies.kept) > 4
+    monkeypatch.setattr(tape_module, "NODES_OF_A_TRACK", 1)
+    assert len(tape_of(tmp_path / "x.rec")._copies.kept) <= 4
+
+
+def test_no_more_is_read_than_a_moment_takes(tmp_path, monkeypatch):
+    """The end is found, and an early moment shown, without a look into what is after that."""
+    recorded(tmp_path / "x.rec", ["snapshot"] * 50)
+    read: list[float] = []
+
+    def noted(path, offset=0):
+        for end, arrived_at, message in messages(path, offset):
+            read.append(arrived_at)
+            yield end, arrived_at, message
+
+    monkeypatch.setattr(tape_module, "messages", noted)
+    tape = Tape(parts_of(str(tmp_path / "x.rec")))
+    assert tape.last == 0.0
+    assert tape.find_end(lambda: False)
+    assert tape.last == 50 * STEP_S
+    assert tape.go(2 * STEP_S, lambda: False)
+    assert max(read) == 100.0 + 3 * STEP_S
+
+
+def test_a_recording_without_a_snapshot_has_nothing_to_show(tmp_path):
+    """Where no snapshot is, there is one moment, in which nothing is known."""
     with Recorder(str(tmp_path / "x.rec")) as recorder:
         recorder.apply(f.Events("run", 1, 1.0, {}, [f.Done(0.9, b"W", 1, 0, 1, "add", 0.1)]), 5.0)
     tape = Tape(parts_of(str(tmp_path / "x.rec")))
 
+    assert tape.find_end(lambda: False)
     assert tape.last == 0.0
     assert tape.go(0.0, lambda: False)
-    assert len(shown(tape)[0].stream) == 1
+    assert tape.scene is None
 
 
 def test_a_file_that_is_gone_is_told(tmp_path):
     """Who goes back in a file that is not there any more gets the error of who reads it."""
     path = tmp_path / "x.rec"
     recorded(path, ["snapshot"] * 5)
-    tape = Tape(parts_of(str(path)))
+    tape = tape_of(path)
     path.unlink()
 
     with pytest.raises(ConfigError, match="cannot read"):

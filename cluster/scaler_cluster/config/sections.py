@@ -432,8 +432,10 @@ class WebSettings(Secured, Encrypted, Logging):
         FILE,
         default=None,
     )
-    history_size: int = option(
-        "how much to keep of a history, at most; the oldest goes", nbytes(1 << 20), default=10**9
+    history_size: int | None = option(
+        "how much to keep of a history, at most; the oldest goes (default: 1GB)",
+        nbytes(1 << 20),
+        default=None,
     )
     replay: str | None = option(
         "show a file that scaler_record wrote, or a history, instead of a cluster",
@@ -463,6 +465,11 @@ class WebSettings(Secured, Encrypted, Logging):
             raise ConfigError(
                 "replay shows a recording: neither monitor_address nor record nor history nor "
                 "operator_keys goes with it"
+            )
+
+        if self.history_size is not None and self.history is None:
+            raise ConfigError(
+                "history_size keeps nothing by itself: name a directory with history as well"
             )
 
     @property

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from scaler_cluster.config.sections import WebSettings
     from scaler_cluster.process.dashboard_listener import Acting, DashboardListener
 
+HISTORY_BYTES = 10**9
+"""How much of a history is kept, if nobody says."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DashboardProcessConfig:
@@ -53,10 +56,13 @@ class DashboardProcessConfig:
         cls, settings: WebSettings, door: DashboardListener
     ) -> DashboardProcessConfig:
         """Return what a dashboard is told that answers at a door."""
+        history: tuple[str, int] | None = None
+        if settings.history is not None:
+            history = settings.history, settings.history_size or HISTORY_BYTES
         return cls(
             monitor_address=settings.monitor_address,
             record=settings.record,
-            history=(settings.history, settings.history_size) if settings.history else None,
+            history=history,
             replay=settings.replay,
             fd=door.listener.fileno(),
             token=door.token,

@@ -115,6 +115,8 @@ class _Tab:
     def update(self) -> None:
         """Show what is new."""
         if self.slider is not None and not self.slider.has_come():
+            if self._view.model.snapshot is None:
+                self._status.update()
             return
         watch = self._view.watch
         model, now = watch.model, clock()

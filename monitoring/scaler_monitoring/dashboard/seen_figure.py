@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from bokeh.events import SelectionGeometry
@@ -28,14 +26,15 @@ if TYPE_CHECKING:
     from scaler_monitoring.theme import Theme
 
 HEIGHT = 130
+SET_S = 1.0
 
 
 class SeenFigure:
     """A bar for each bucket of samples; a box over it chooses a range of time."""
 
     def __init__(self, theme: Theme, chosen: Callable[[tuple[float, float] | None], None]) -> None:
-        # On the axis are moments of the day, and samples have those of our clock.
-        self._offset = time.time() - clock()
+        self._offset = 0.0
+        """What makes of a moment of whoever listened one of the axis, in seconds since 1970."""
         self._chosen = chosen
         self.source = ColumnDataSource({"left": [], "right": [], "tasks": []})
         self.box = BoxAnnotation(
@@ -65,8 +64,14 @@ class SeenFigure:
         self.root.xaxis.formatter = DatetimeTickFormatter(**CLOCK)
         dress(self.root, theme)
 
-    def update(self, profiled: Profiled, times: tuple[float, float]) -> None:
-        """Show what is known, and of which time there is more to see."""
+    def update(self, profiled: Profiled, times: tuple[float, float], offset: float) -> None:
+        """Show what is known, and of which time there is more to see.
+
+        The ``offset`` makes of a moment of whoever listened one since 1970.
+        """
+        # A clock that is set a little while it runs would move all bars.
+        if abs(offset - self._offset) > SET_S:
+            self._offset = offset
         seen = profiled.by_time()
         data = {
             "left": [self._axis(start) for start, _ in seen],

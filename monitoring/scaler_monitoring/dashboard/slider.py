@@ -86,6 +86,9 @@ class Slider:
         if self._view.watch is not past:
             self._view.address.set(is_step=False, **{AT: ""})
             return True
+        if past.is_moving and self._view.model.snapshot is None:
+            # The last moment, if nobody asked for another one, may not be known as yet.
+            return False
         self._view.address.set(is_step=False, **{AT: str(past.wanted)})
         shown = past.model, past.wanted, past.failure
         if past.is_moving or shown == self._shown:

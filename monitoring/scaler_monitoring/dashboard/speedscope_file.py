@@ -24,8 +24,7 @@ class SpeedscopeHandler(RequestHandler):
 
     def get(self) -> None:
         """Answer with the file of the ``last`` seconds, or from ``start`` to ``end``."""
-        profiling = self._watch.profiling
-        profiled = profiling.profiled if profiling is not None else Profiled()
+        profiled = self._watch.profiled or Profiled()
         now = self._watch.now
         start = self._seconds("start", now - self._seconds("last", WINDOW_S))
         seen = profiled.seen(start, self._seconds("end", now))

@@ -35,8 +35,7 @@ class Status:
         if isinstance(watch, Replay) and watch.failure:
             return _line("bad", f"<b>Not shown</b>: {escape(plain(watch.failure))}")
         if snapshot is None:
-            about = f"Listening to {source}: no scheduler was heard yet."
-            return _line("waiting", f"{about} Is that the monitor address that it printed?")
+            return _line("waiting", watch.said_of_nothing(source))
         if model.is_stale(watch.now):
             ago = duration(watch.now - (model.heard_at or watch.now))
             return _line("bad", watch.said_of_silence(source, ago))

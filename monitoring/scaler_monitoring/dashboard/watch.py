@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from math import inf
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.feed_codec import Message
     from scaler_monitoring.history import History
+    from scaler_monitoring.profiled import Profiled
 
 log = logging.getLogger("scaler.dashboard")
 
@@ -50,6 +52,8 @@ class Watch:
         self.model = Model(follower=self.activity)
         self.profiling: Profiling | None = None
         """Has tasks sampled while a tab shows it; None: they cannot be."""
+        self.profiled: Profiled | None = None
+        """What was seen of tasks that were sampled; None: nothing could be."""
         self.source = source
         """The address that is listened to, or the file that was read."""
 
@@ -58,9 +62,18 @@ class Watch:
         """The moment that is shown, by the clock that :meth:`Model.apply` was told."""
         raise NotImplementedError
 
+    def time_of(self, now: float) -> float:
+        """Return a moment of that clock in seconds since 1970."""
+        raise NotImplementedError
+
     def said_of(self, source: str) -> str:
         """Return HTML that says what is shown, of this source."""
         return f"<b>Connected</b> to {source}"
+
+    def said_of_nothing(self, source: str) -> str:
+        """Return HTML that says why there is nothing to show."""
+        about = f"Listening to {source}: no scheduler was heard yet."
+        return f"{about} Is that the monitor address that it printed?"
 
     def said_of_silence(self, source: str, ago: str) -> str:
         """Return HTML that says that it was heard so long ago."""
@@ -106,6 +119,7 @@ class LiveWatch(Watch):
         """Done once the scheduler has said something."""
         self._feed = Feed(address, credentials=credentials)
         self._profiling = self.profiling = Profiling(address, credentials)
+        self.profiled = self.profiling.profiled
         self._recorder = Recorder(record) if record else None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it listens."""
@@ -116,6 +130,10 @@ class LiveWatch(Watch):
     def now(self) -> float:
         """This moment."""
         return clock()
+
+    def time_of(self, now: float) -> float:
+        """Return a moment in seconds since 1970."""
+        return time.time() + now - clock()
 
     def listen(self, end: asyncio.Future[None]) -> None:
         """Take in what comes; ``end`` gets a ConfigError if it cannot be recorded."""
@@ -207,9 +225,9 @@ class LiveWatch(Watch):
 
 
 class Replay(Watch):
-    """Shows one moment of a recording, to all tabs: at first the last one.
+    """Shows one moment of a recording, to all tabs, and reads as much as that takes, in slices.
 
-    Raises as :func:`read` does.
+    Once it listens, it goes to the last moment.
     """
 
     is_live = False
@@ -217,6 +235,8 @@ class Replay(Watch):
     def __init__(self, source: str, tape: Tape) -> None:
         super().__init__(source)
         self._tape = tape
+        self._asked = inf
+        """The moment that somebody wants, which may be beyond an end."""
         self.wanted = self.last
         """The moment that is shown, or is on its way."""
         self.speed = 0
@@ -228,11 +248,10 @@ class Replay(Watch):
         self._end: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it has something to do."""
-        self._show()
 
     @classmethod
     def of(cls, path: str) -> Replay:
-        """Return one of a recording, a file or a directory."""
+        """Return one of a recording, a file or a directory; raises as :class:`Tape` does."""
         return cls(path, Tape(parts_of(path)))
 
     @property
@@ -255,9 +274,12 @@ class Replay(Watch):
         self._want(self.first if speed and moment >= self.last else moment, speed)
 
     def _want(self, moment: float, speed: int) -> None:
-        self.wanted = round(min(max(moment, self.first), self.last), 1)
+        self._asked, self.wanted = moment, self._within(moment)
         self.speed, self.is_moving, self.failure = speed, True, ""
         self._call(0.0)
+
+    def _within(self, moment: float) -> float:
+        return round(min(max(moment, self.first), self.last), 1)
 
     def _call(self, delay_s: float) -> None:
         if self._timer is not None:
@@ -267,8 +289,14 @@ class Replay(Watch):
     def _go_on(self) -> None:
         """Come nearer to what is wanted, for no longer than other tabs can wait."""
         self._timer, until = None, clock() + SLICE_S
+
+        def is_over() -> bool:
+            return clock() >= until
+
         try:
-            is_there = self._tape.go(self.wanted, lambda: clock() >= until)
+            is_found = self._tape.find_end(is_over)
+            self.wanted = self._within(self._asked)
+            is_there = is_found and self._tape.go(self.wanted, is_over)
         except ScalerError as error:
             if self._end is None:
                 # What happens is shown all the same; those who look back are told.
@@ -293,17 +321,29 @@ class Replay(Watch):
         scene = self._tape.scene
         if scene is not None:
             self.model, self.activity = scene.model, scene.activity
+            self.profiled = scene.profiled
 
     def listen(self, end: asyncio.Future[None]) -> None:
-        """Let ``end`` get the error if the file is not any more what it was."""
+        """Show the last moment soon; ``end`` gets the error if a file is damaged."""
         self._end = end
+        self._want(inf, 0)
 
     def said_of(self, source: str) -> str:
         """Return HTML that says of when it is."""
-        at = time.localtime(self._tape.time_of(self.wanted))
         is_end = self.wanted >= self.last and not self._tape.is_growing
         what, how = "Before" if self._tape.is_growing else "Recording", "ended" if is_end else "was"
-        return f"<b>{what}</b> {source}, as it {how} at {time.strftime('%Y-%m-%d %H:%M:%S', at)}"
+        return f"<b>{what}</b> {source}, as it {how} at {self._date(self.wanted)}"
+
+    def said_of_nothing(self, source: str) -> str:
+        """Return HTML that says how far it has come, or that there is nothing."""
+        if not self.is_moving:
+            return f"<b>Nothing to show</b>: no scheduler was heard in {source}."
+        reached, wanted = self._date(self._tape.reached), self._date(self.wanted)
+        return f"<b>Reading</b> {source}: until {reached}, to show how it was at {wanted}."
+
+    def _date(self, moment: float) -> str:
+        at = time.localtime(self._tape.time_of(moment))
+        return time.strftime("%Y-%m-%d %H:%M:%S", at)
 
     def said_of_silence(self, source: str, ago: str) -> str:
         """Return HTML that says so of the moment that is shown."""
@@ -313,6 +353,10 @@ class Replay(Watch):
     def now(self) -> float:
         """The moment that is shown, by the clock of whoever recorded it."""
         return self._tape.arrival_of(self.wanted)
+
+    def time_of(self, now: float) -> float:
+        """Return a moment of that clock in seconds since 1970."""
+        return self._tape.time_of(now - self._tape.arrival_of(0.0))
 
     def close(self) -> None:
         """Go nowhere any more."""

@@ -61,16 +61,16 @@ FUNCTIONS_MAX = 100
 ROWS_MAX = 200
 WIDTH = 1000
 """Of the figure, as long as nobody knows it."""
-NO_RECORDING = (
-    "Stacks are seen here while they are sampled. Of a recording that was made with --profile, "
-    "scaler_report shows where the time went."
+NOT_RECORDED = (
+    "No samples were recorded up to this moment: scaler_record takes them in with --profile. A "
+    "history has none."
 )
 WAITING = "Workers are being asked what their tasks are at."
 NOTHING = "No task was seen in this time."
 
 
 class Profile(Page):
-    """Has tasks sampled as long as it is open and not paused."""
+    """Has tasks sampled as long as it is open and not paused; of a recording, shows the samples."""
 
     path = "/profile"
     is_quick = True
@@ -103,6 +103,8 @@ class Profile(Page):
         self._range: tuple[float, float] | None = None
         """The time that somebody chose; None: the latest."""
         self._seen: Seen | None = None
+        self._of: Profiled | None = None
+        """What that is taken from."""
         self._shown = Flame([], 0, 0)
         self._drawn_at = -inf
         self._width = WIDTH
@@ -171,28 +173,28 @@ class Profile(Page):
 
     def _draw_now(self) -> None:
         document = self.root.document
-        if document is not None and self.view.watch.profiling is not None:
+        if document is not None and self.view.watch.profiled is not None:
             in_one(document, self._draw)
 
     # -- what is shown ---------------------------------------------------------------------
 
     def update(self, model: Model) -> None:
         """Show what is known now."""
-        profiling = self.view.watch.profiling
-        if profiling is None:
-            show(self._said, html.nothing(NO_RECORDING))
-            return
-        if self._pause.active:
+        watch = self.view.watch
+        profiling, profiled = watch.profiling, watch.profiled
+        if profiled is None or self._pause.active:
             return
         snapshot = model.snapshot
         assert snapshot is not None
-        profiling.want(LEASE_S + 2 * snapshot.interval_s)
-        self._show_running(model, profiling.profiled)
-        if self._range is None or self._seen is None:
-            step_s = float(self._window.value) / REDRAWN
-            if clock() - self._drawn_at >= step_s:
-                self._draw()
-        self._seen_figure.update(profiling.profiled, self._times())
+        if profiling is not None:
+            profiling.want(LEASE_S + 2 * snapshot.interval_s)
+        self._show_running(model, profiled)
+        is_other = not watch.is_live or profiled is not self._of
+        step_s = float(self._window.value) / REDRAWN
+        if is_other or (self._range is None and clock() - self._drawn_at >= step_s):
+            self._draw()
+        now = watch.now
+        self._seen_figure.update(profiled, self._times(), watch.time_of(now) - now)
 
     def _times(self) -> tuple[float, float]:
         """Return the time that is shown, by our clock."""
@@ -200,11 +202,12 @@ class Profile(Page):
         return self._range or (now - float(self._window.value), now)
 
     def _draw(self) -> None:
-        profiling = self.view.watch.profiling
-        assert profiling is not None
+        watch = self.view.watch
+        profiling, profiled = watch.profiling, watch.profiled
+        assert profiled is not None
         if not self._pause.active or self._seen is None:
-            self._drawn_at = clock()
-            self._seen = profiling.profiled.seen(*self._times())
+            self._drawn_at, self._of = clock(), profiled
+            self._seen = profiled.seen(*self._times())
         seen = self._seen
         tree = seen.tree
         top = node_of(tree, self._path)
@@ -224,9 +227,11 @@ class Profile(Page):
         if self._function.value != self._root_name():
             self._function.value = self._root_name()
         self._functions.update(_function_rows(tree, top))
-        sentences = profiling.refusal or said(seen, self._shown)
-        if not profiling.refusal and not profiling.profiled.by_time():
-            sentences = WAITING
+        sentences = said(seen, self._shown)
+        if profiling is not None and profiling.refusal:
+            sentences = profiling.refusal
+        elif not profiled.by_time():
+            sentences = WAITING if profiling is not None else NOT_RECORDED
         show(self._said, f"<p>{escape(texts.plain(sentences))}</p>")
         show(self._link, self._download() if seen.samples else "")
 
