@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import isnan
 from typing import TYPE_CHECKING
 
 from scaler_monitoring import view
+from scaler_monitoring.forecast import worker_full_in_s
 from scaler_monitoring.texts import plain, short
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ MEASURED_MIN = 3
 """Of a function of which fewer tasks have ended, nobody knows what one takes."""
 FILLING, FULL = 0.8, 0.9
 """Parts of its memory limit that a worker holds."""
-SLOPE_S, SLOPE_MIN_S, SOON_S = 30.0, 3.0, 600.0
-"""How far back it is looked how fast memory grows, how far at least, and what is worth telling."""
 LATE_S = 0.5
 """A scheduler whose work is so late has too much of it."""
 OLD_S = 3.0
@@ -194,7 +192,7 @@ def _memory(model: Model, snapshot: feed.Snapshot) -> Iterator[Sentence]:
             limit, rss = row.memory_limit_bytes, row.rss_bytes
             if not limit or rss is None or memory_state(row) != state:
                 continue
-            full_s = _full_in_s(model, row.worker, limit - rss)
+            full_s = worker_full_in_s(model, row.worker, limit - rss)
             soon = "" if full_s is None else f", full in {view.duration(full_s)}"
             told.append(
                 f"worker {model.label(row.worker)} holds {rss / limit:.0%} of its memory limit "
@@ -202,25 +200,6 @@ def _memory(model: Model, snapshot: feed.Snapshot) -> Iterator[Sentence]:
             )
         for text in _first(told, "workers are close to their memory limits"):
             yield Sentence(kind, text)
-
-
-def _full_in_s(model: Model, worker: bytes, left_bytes: int) -> float | None:
-    """Return when a worker that goes on like this has no memory left; None: not soon."""
-    points = []
-    taken = model.worker_samples.taken
-    for sample in reversed(taken):
-        if sample.clock < taken[-1].clock - SLOPE_S or worker not in sample.keys:
-            break
-        rss = sample.columns[1][sample.keys.index(worker)]
-        if not isnan(rss):
-            points.append((sample.clock, rss))
-    if not points or points[0][0] - points[-1][0] < SLOPE_MIN_S:
-        return None
-    grown = points[0][1] - points[-1][1]
-    if grown <= 0:
-        return None
-    full_s = max(left_bytes, 0) * (points[0][0] - points[-1][0]) / grown
-    return full_s if full_s <= SOON_S else None
 
 
 def _failing(model: Model) -> Iterator[Sentence]:

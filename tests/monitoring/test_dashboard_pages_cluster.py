@@ -328,6 +328,34 @@ def test_memory_is_told():
     assert (totals["free_bytes"], totals["memory_bytes"]) == ([250], [1000])
 
 
+def test_it_is_told_when_memory_is_full():
+    """Below the bar of a worker or machine that fills, if that is soon and it may be told."""
+
+    def filling(seq, step):
+        rss, free = (500 + step) * MIB, (300 - step) * MIB
+        worker = {"name": "host", "rss_bytes": rss}
+        return snapshot(
+            seq,
+            workers=[
+                f.Worker(b"W1", b"S1", **worker, memory_limit_bytes=1000 * MIB),
+                # What else its machine holds may grow faster, or shrink.
+                f.Worker(b"W2", b"S1", **worker),
+            ],
+            machines=[f.Machine(b"S1", "host", memory_bytes=1000 * MIB, free_bytes=free)],
+        )
+
+    tab = Tab(Memory).hear(*(filling(seq, 10 * seq) for seq in range(1, 7)))
+    workers, machines = tab.page._full_workers.root.text, tab.page._full_machines.root.text
+    assert workers.count("full in") == 1
+    assert "560.0 MiB of 1.0 GiB, its limit, full in 44.0s" in workers
+    assert "760.0 MiB of 1.0 GiB, full in 24.0s" in machines
+
+    # What shrinks, or would take longer than ten minutes, is no danger.
+    for step in (-10, 0.01):
+        tab = Tab(Memory).hear(*(filling(seq, step * seq) for seq in range(1, 7)))
+        assert "full in" not in tab.html
+
+
 def test_each_worker_has_a_line():
     """Each worker has a line with its name, the largest first."""
     tab = Tab(Memory).hear(busy(1), busy(2))

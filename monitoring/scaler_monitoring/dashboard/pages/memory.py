@@ -24,6 +24,7 @@ from scaler_monitoring.dashboard.parts import (
     panel,
 )
 from scaler_monitoring.dashboard.timeline import LINES, Largest, Timeline, memory_curves
+from scaler_monitoring.forecast import machine_full_in_s, worker_full_in_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,7 @@ FULL = 0.9
 """Of the memory for objects: what is more is spilled, or refused."""
 TOTALS = {"workers_rss_bytes": "resident memory of workers", "objects_bytes": "objects"}
 FREE = {"free_bytes": "free", "memory_bytes": "there is"}
+_FORECAST = "When it will be full is what it comes to at the pace of the last half minute."
 _RSS, _STORED = 1, 0
 """Columns of the samples of workers and of stores."""
 
@@ -88,11 +90,17 @@ class Memory(Page):
             beside(
                 panel(
                     "Workers and their limits", theme, self._full_workers.root,
-                    about=f"The {BARS_MAX} fullest. What a worker has mapped of objects counts.",
+                    about=(
+                        f"The {BARS_MAX} fullest. What a worker has mapped of objects counts. "
+                        f"{_FORECAST}"
+                    ),
                 ),
                 panel(
                     "Machines", theme, self._full_machines.root,
-                    about=f"The {BARS_MAX} fullest: objects in memory, and what all else takes.",
+                    about=(
+                        f"The {BARS_MAX} fullest: objects in memory, and what all else takes. "
+                        f"{_FORECAST}"
+                    ),
                 ),
             ),
             beside(
@@ -130,16 +138,34 @@ class Memory(Page):
         """Show how full workers and machines are."""
         machines = view.manager_names(snapshot.machines)
         workers = memory_use.workers_use(snapshot, BARS_MAX)
+        room = memory_use.FREE
         self._full_workers.update(
             [
-                Bar(model.label(one.who), one.parts, _note(one), worker_url(one.who))
+                Bar(
+                    model.label(one.who),
+                    one.parts,
+                    # What all others of its machine take is not known of a worker without a limit.
+                    _note(
+                        one,
+                        worker_full_in_s(model, one.who, one.parts[room]) if one.is_own else None,
+                    ),
+                    worker_url(one.who),
+                )
                 for one in workers
             ],
             "" if workers else "No worker has told of its memory yet.",
         )
         names = [(machines[one.who], one) for one in memory_use.machines_use(snapshot)[:BARS_MAX]]
         self._full_machines.update(
-            [Bar(name, one.parts, _note(one), workers_url(name)) for name, one in names],
+            [
+                Bar(
+                    name,
+                    one.parts,
+                    _note(one, machine_full_in_s(model, one.who, one.parts[room])),
+                    workers_url(name),
+                )
+                for name, one in names
+            ],
             "" if names else "No machine has told of its memory yet.",
         )
 
@@ -179,14 +205,15 @@ def _tiles(snapshot: feed.Snapshot, places: Mapping[bytes, str]) -> list[Tile]:
     return tiles
 
 
-def _note(use: memory_use.Use) -> str:
-    """Return what stands below a bar."""
+def _note(use: memory_use.Use, full_s: float | None) -> str:
+    """Return what stands below a bar; it will be full in ``full_s``, if that is soon."""
     limit = view.binary(use.limit)
     of = f"{limit}, its limit" if use.is_own else f"the {limit} of its machine"
     if memory_use.OBJECTS in use.parts:
         of = limit
     spilled = f", {view.binary(use.on_disk)} of objects on disk" if use.on_disk else ""
-    return f"{use.share:.0%}: {view.binary(use.used)} of {of}{spilled}"
+    soon = "" if full_s is None else f", full in {view.duration(full_s)}"
+    return f"{use.share:.0%}: {view.binary(use.used)} of {of}{spilled}{soon}"
 
 
 _FUNCTIONS = (
