@@ -61,6 +61,7 @@ WORKERS = MappingProxyType(
             "trim_memory_threshold_bytes",
             "memory_limit",
             "max_tasks_per_child",
+            "failed_arguments",
             "hard_processor_suspend",
             "preload",
             "threads_per_worker",
@@ -137,6 +138,8 @@ class SchedulerClusterCombo:
         memory_limit: Resident memory beyond which a worker is killed and replaced, in bytes or as
             text such as "2GB"; 32 MiB or more; 0: no limit.
         max_tasks_per_child: Tasks after which a worker is replaced by a new process; 0: never.
+        failed_arguments: Tell all who watch what the arguments of tasks that raise look like, in
+            200 characters, whatever secrets are in them.
         initializer: A callable that each worker calls before its first task. If it raises, the
             cluster is broken, with the traceback.
         initargs: Its arguments, a tuple or list.
@@ -194,6 +197,7 @@ class SchedulerClusterCombo:
         threads_per_worker: int = ClusterSettings.threads_per_worker,
         memory_limit: int | str = ClusterSettings.memory_limit,
         max_tasks_per_child: int = ClusterSettings.max_tasks_per_child,
+        failed_arguments: bool = ClusterSettings.failed_arguments,
         initializer: Callable[..., object] | None = None,
         initargs: Sequence[Any] = (),
         per_worker_queue_size: int | None = None,

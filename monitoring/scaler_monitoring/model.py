@@ -319,7 +319,7 @@ class Model:
                 self._detailed.append(work)
                 if len(self._detailed) > DETAILS_MAX:
                     old = self._detailed.popleft()
-                    old.message = old.traceback = ""
+                    old.message = old.traceback = old.arguments = ""
         if isinstance(event, feed.Failed):
             key = event.function, event.error or event.reason
             known = self.failures.pop(key, None)

@@ -31,6 +31,8 @@ class Work:
     message: str = ""
     """As ``traceback`` empty again for all but the last that had any."""
     traceback: str = ""
+    arguments: str = ""
+    """What they look like, if workers tell."""
 
     @property
     def is_bad(self) -> bool:
@@ -67,5 +69,5 @@ def work_of(event: feed.Event) -> Work | None:
     if isinstance(event, feed.Failed | feed.Retried):
         work.reason, work.error, work.message = event.reason, event.error, event.message
     if isinstance(event, feed.Failed):
-        work.traceback = event.traceback
+        work.traceback, work.arguments = event.traceback, event.arguments
     return work

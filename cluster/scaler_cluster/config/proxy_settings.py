@@ -23,6 +23,7 @@ OF_PROCESSES = (
     "trim_memory_threshold_bytes",
     "memory_limit",
     "max_tasks_per_child",
+    "failed_arguments",
     "preload",
     "threads_per_worker",
 )

@@ -119,6 +119,12 @@ class WorkerSettings(Secured, Logging):
         whole(0),
         default=0,
     )
+    failed_arguments: bool = option(
+        "tell all who watch what the arguments of tasks that raise look like, in 200 characters, "
+        "whatever secrets are in them",
+        FLAG,
+        default=False,
+    )
     hard_processor_suspend: bool = option(
         "accepted, without effect: if a task waits for others, a spare worker takes the place of "
         "its worker",

@@ -197,6 +197,8 @@ class SupervisorOptions:
     """How often a worker collects garbage, between tasks; 0: never."""
     trim_above_bytes: int = 0
     """Resident memory beyond which a worker then gives free memory back."""
+    failed_arguments: bool = False
+    """Tell what the arguments of tasks that raised look like."""
     credentials: Credentials = WORKERS_OWN
     logging: LogConfig | None = None
 
@@ -232,6 +234,7 @@ class SupervisorOptions:
             preload=settings.preload,
             collect_interval_s=settings.garbage_collect_interval_seconds,
             trim_above_bytes=settings.trim_memory_threshold_bytes,
+            failed_arguments=settings.failed_arguments,
             credentials=Credentials.of(WORKER, settings.given_keys),
             logging=LogConfig.from_settings(settings),
         )

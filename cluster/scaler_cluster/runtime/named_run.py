@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.pickling.named import pack, unpack_call
-from scaler_cluster.wire.messages import FAILED_DESERIALIZE, FAILED_EXCEPTION, FAILED_RESULT
+from scaler_cluster.wire.messages import (
+    CALL_NAMED,
+    FAILED_DESERIALIZE,
+    FAILED_EXCEPTION,
+    FAILED_RESULT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +46,14 @@ def make_named_run(
                 raise
             except BaseException as caught:
                 error: BaseException | None = caught
+                look = end.look_at(CALL_NAMED, (args, kwargs)) if stage == FAILED_EXCEPTION else ""
                 interrupts.in_task = False
         except TaskInterrupted:
             interrupts.in_task = False
             return end.interrupted(output)
         assert error is not None
         try:
-            return end.failed(stage, error)
+            return end.failed(stage, error, look)
         finally:
             # Its traceback holds this frame.
             error = None

@@ -339,12 +339,12 @@ class ProxyWorker:
 class ProxyEnd(TaskEnd):
     """What a task comes to that was called elsewhere."""
 
-    def raised(self, stage: str, error: BaseException, culprit: str) -> Outcome:
+    def raised(self, stage: str, error: BaseException, about: str) -> Outcome:
         """It failed there, or here."""
         if isinstance(error, CallFailed):
             self._drop_buffers()
             return error.failure
-        return super().raised(stage, error, culprit)
+        return super().raised(stage, error, about)
 
 
 def _load_function(entry: FunctionEntry, store: WorkerStore) -> Any:

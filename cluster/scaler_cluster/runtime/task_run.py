@@ -10,6 +10,7 @@ from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.pickling.by_value import PROTOCOL
 from scaler_cluster.pickling.nodes import NotReturned
 from scaler_cluster.pickling.payload import c_dumps, failing_argument
+from scaler_cluster.runtime.failed_arguments import FailedArguments
 from scaler_cluster.runtime.failures import describe_failure, describe_named_failure
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.messages import FAILED_DESERIALIZE, FAILED_EXCEPTION, FAILED_RESULT
@@ -76,12 +77,13 @@ def make_run(
             except TaskInterrupted:
                 raise
             except BaseException as caught:
-                error, culprit = caught, ""
-                if stage == FAILED_RESULT:
-                    # C pickle cannot do all that cloudpickle can.
+                error, about = caught, ""
+                if stage == FAILED_EXCEPTION:
+                    about = end.look_at(kind, args)
+                elif stage == FAILED_RESULT:
                     result, error = end.pickle_again(value)
-                elif stage == FAILED_DESERIALIZE:
-                    culprit = end.find_culprit(kind, objects, payload)
+                else:
+                    about = end.find_culprit(kind, objects, payload)
                 interrupts.in_task = False
         except TaskInterrupted:
             interrupts.in_task = False
@@ -90,10 +92,9 @@ def make_run(
         if error is None:
             return end.returned(result)
         try:
-            return end.raised(stage, error, culprit)
+            return end.raised(stage, error, about)
         finally:
-            # Its traceback holds this frame.
-            error = None
+            error = None  # its traceback holds this frame
 
     return run
 
@@ -132,6 +133,11 @@ class TaskEnd:
         except BaseException as error:
             return b"", error
 
+    def look_at(self, kind: int, args: tuple[Any, ...]) -> str:
+        """Return what the arguments of a task that raised look like; empty: nobody is to know."""
+        looks = FailedArguments.active
+        return "" if looks is None else looks.text(kind, args)
+
     def find_culprit(self, kind: int, objects: tuple[bytes, ...], payload: Any) -> str:
         """Return what of a call cannot be unpickled."""
         if kind == m.CALL_ARGS:
@@ -159,18 +165,30 @@ class TaskEnd:
         except Exception as error:
             return Failure(*describe_failure(FAILED_RESULT, error, "", self._host.where))
 
-    def raised(self, stage: str, error: BaseException, culprit: str) -> Outcome:
-        """The task raised, or it cannot be unpickled, or its result cannot be pickled."""
+    def raised(self, stage: str, error: BaseException, about: str) -> Outcome:
+        """The task raised, or it cannot be unpickled, or its result cannot be pickled.
+
+        Its arguments look like what is said ``about`` it, or that cannot be unpickled.
+        """
         self._drop_buffers()
         if isinstance(error, NotReturned) and stage == FAILED_DESERIALIZE:
             return Unfinished.SKIPPED
-        return Failure(*describe_failure(stage, error, culprit, self._host.where))
+        failure = Failure(*describe_failure(stage, error, about, self._host.where))
+        return _with_look(failure, stage, about)
 
-    def failed(self, stage: str, error: BaseException) -> Outcome:
+    def failed(self, stage: str, error: BaseException, look: str) -> Outcome:
         """The call of a named function raised, or its arguments or result are no such values."""
-        return Failure(*describe_named_failure(stage, error, self._host.where))
+        failure = Failure(*describe_named_failure(stage, error, self._host.where))
+        return _with_look(failure, stage, look)
 
     def _drop_buffers(self) -> None:
         if self.store.buffers:
             self._host.end_if_forked()
             self.store.buffers.clear()
+
+
+def _with_look(failure: Failure, stage: str, look: str) -> Failure:
+    """Return a failure that tells what the arguments look like, if the task raised and may tell."""
+    if look and stage == FAILED_EXCEPTION:
+        failure.detail["arguments"] = look
+    return failure

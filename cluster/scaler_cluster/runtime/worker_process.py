@@ -26,6 +26,7 @@ from scaler_cluster.preload import parse_preload
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.runtime import forkserver, pools, worker_code
+from scaler_cluster.runtime.failed_arguments import FailedArguments
 from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
 from scaler_cluster.runtime.task_environment import TaskEnvironment
 from scaler_cluster.runtime.worker import WorkerShell
@@ -127,6 +128,8 @@ class WorkerProcess:
         link = connect(config.address, order.peer, passport, options.io_threads)
         slot = self._slots.of(order.slot)
         slot[SLOT_READY] = 1
+        if options.failed_arguments:
+            FailedArguments.active = FailedArguments()
         core = WorkerCore()
         core.on_tail_logs = partial(_tail_logs, core)
         worker_context.leave = partial(setattr, core, "leave", "")

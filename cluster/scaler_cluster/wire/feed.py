@@ -470,6 +470,8 @@ class Failed(Event):
     """Of the exception, or how the worker died, with its peak of memory and its limit."""
     traceback: str = ""
     """The end of the traceback."""
+    arguments: str = ""
+    """What the arguments look like, if the setting ``failed_arguments`` lets workers tell."""
 
 
 @dataclass(slots=True)

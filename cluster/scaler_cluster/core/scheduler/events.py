@@ -38,6 +38,7 @@ events a second fill any screen, and a failure may take 5 KB."""
 BATCH_MAX_OTHERS = 100
 TEXT_CHARS_MAX = 500
 TAIL_CHARS_MAX = 4000
+ARGUMENTS_CHARS_MAX = 200
 """The end of a traceback, which says most."""
 
 
@@ -151,6 +152,7 @@ class EventRecorder(Observer):
                         busy_s * count / run.count, _attempt(run), kind,
                         _text(detail, "type"), _message(kind, detail),
                         _text(detail, "traceback", -TAIL_CHARS_MAX),
+                        _text(detail, "arguments", ARGUMENTS_CHARS_MAX),
                     )
                 )  # fmt: skip
 

@@ -107,6 +107,7 @@ def _detail(model: Model, one: Work | feed.Failed, about: dict[str, html.Text]) 
 def _said(model: Model, failed: Work | feed.Failed) -> str:
     """Return HTML of its message and traceback, and of what its worker printed, if that died."""
     parts = [
+        html.printed("Arguments", failed.arguments),
         html.printed("Message", failed.message),
         html.printed("Remote traceback", failed.traceback),
     ]
