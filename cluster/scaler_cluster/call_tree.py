@@ -63,6 +63,13 @@ class CallTree:
         """The time of all nodes together."""
         return sum(self.own_us)
 
+    def copy(self) -> CallTree:
+        """Return another one that has the same, and goes its own way from here."""
+        other = CallTree(self._nodes_max)
+        other.frames, other.parents = self.frames.copy(), self.parents.copy()
+        other.own_us, other._nodes = self.own_us.copy(), self._nodes.copy()
+        return other
+
     def add(self, stack: Iterable[Frame], us: int) -> None:
         """Count time at the end of a stack, whose outermost frame comes first."""
         node = ROOT

@@ -30,21 +30,31 @@ RUNNING_MAX = 1000
 """Tasks that run now, of which the oldest are kept."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Bucket:
     """What was seen in a short time."""
 
     start: float
     tree: CallTree = field(default_factory=lambda: CallTree(BUCKET_NODES))
     """On top a frame without a file for each function that tasks call."""
+    us: int = 0
+    """Of the whole tree."""
     samples: int = 0
     skipped: int = 0
 
     def copy(self) -> Bucket:
         """Return another one that has seen the same."""
-        other = Bucket(self.start, samples=self.samples, skipped=self.skipped)
-        other.tree.merge(self.tree)
-        return other
+        return Bucket(self.start, self.tree.copy(), self.us, self.samples, self.skipped)
+
+
+class Merged:
+    """Several buckets that are over, as one tree."""
+
+    def __init__(self, buckets: list[Bucket]) -> None:
+        self.buckets = buckets
+        self.tree = CallTree(MERGED_NODES)
+        for one in buckets:
+            self.tree.merge(one.tree)
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,10 @@ class Profiled:
         self._nodes = 0
         """Of all buckets but the last."""
         self._frames: dict[Frame, Frame] = {}
+        self._merged = Merged([])
+        """What was asked for last, so far as it does not change any more."""
+        self.heard = 0
+        """How many messages were taken in."""
 
     @property
     def nodes(self) -> int:
@@ -79,6 +93,7 @@ class Profiled:
         other = Profiled()
         with self._lock:
             other.running, other._nodes, other._frames = self.running, self._nodes, self._frames
+            other.heard = self.heard
             other._buckets.extend(self._buckets)
             if self._buckets:
                 other._buckets[-1] = self._buckets[-1].copy()
@@ -96,12 +111,14 @@ class Profiled:
                 # The scheduler has not looked into it: one worker must not spoil the others' part.
                 skipped += one.samples
         with self._lock:
+            self.heard += 1
             bucket = self._bucket(at)
             bucket.skipped += skipped
             for one, tree in trees:
                 tree.frames = [self._frames.setdefault(frame, frame) for frame in tree.frames]
                 bucket.tree.merge(tree, Frame.of(one.function or OTHERS, "", 0))
                 bucket.samples += one.samples
+                bucket.us += tree.total_us
             self._forget(at)
 
     def _bucket(self, at: float) -> Bucket:
@@ -122,20 +139,23 @@ class Profiled:
 
     def seen(self, start: float, end: float) -> Seen:
         """Return what was seen in a range of time, to whole buckets."""
-        tree = CallTree(MERGED_NODES)
-        samples = skipped = 0
         with self._lock:
-            for bucket in self._buckets:
-                if bucket.start + BUCKET_S > start and bucket.start < end:
-                    tree.merge(bucket.tree)
-                    samples += bucket.samples
-                    skipped += bucket.skipped
+            asked = [one for one in self._buckets if one.start + BUCKET_S > start]
+            asked = [one for one in asked if one.start < end]
+            over = [one for one in asked if one is not self._buckets[-1]]
+            if over != self._merged.buckets:
+                self._merged = Merged(over)
+            tree = self._merged.tree.copy()
+            for bucket in asked[len(over) :]:
+                tree.merge(bucket.tree)
+        samples, skipped = (sum(getattr(one, name) for one in asked)
+                            for name in ("samples", "skipped"))  # fmt: skip
         return Seen(tree, samples, skipped)
 
     def by_time(self) -> list[tuple[float, float]]:
         """Return when each bucket begins, and how many tasks were seen at once in it."""
         with self._lock:
-            return [(one.start, one.tree.total_us / 1e6 / BUCKET_S) for one in self._buckets]
+            return [(one.start, one.us / 1e6 / BUCKET_S) for one in self._buckets]
 
 
 def functions(tree: CallTree) -> list[str]:

@@ -54,6 +54,25 @@ def test_trees_are_found_by_time():
     assert functions(kept.seen(0.0, 1e9).tree) == ["(other functions)", "one"]
     assert [tasks for _, tasks in kept.by_time()] == [us / 1e6 / BUCKET_S for us in (10, 5, 7)]
 
+    # Whoever has asked for a time gets what was seen since as well; what it got does not change.
+    before = kept.seen(0.0, 1e9)
+    for at in (4, 4, 6, 6, 8):
+        kept.add(samples(tree_of(("c", 1)), "two"), 100.0 + at * BUCKET_S)
+        for start, end in ((0.0, 1e9), (100.0 + BUCKET_S, 1e9), (0.0, 100.0 + 6 * BUCKET_S)):
+            assert told(start, end) == fresh(kept, start, end)
+    assert told(0.0, 1e9)[0] == {"oneab": 15, "(other functions)c": 7, "twoc": 5}
+    assert before.tree.total_us == 22
+
+
+def fresh(kept, start, end):
+    """Return what was seen in a range of time, merged anew."""
+    tree, count = CallTree(), 0
+    for one in kept._buckets:
+        if start - BUCKET_S < one.start < end:
+            tree.merge(one.tree)
+            count += one.samples
+    return {"".join(one.name for one in path): us for path, us in tree.stacks()}, count
+
 
 def test_what_is_old_is_forgotten():
     """Buckets that are older than the window go."""

@@ -103,6 +103,10 @@ class Profile(Page):
         self._range: tuple[float, float] | None = None
         """The time that somebody chose; None: the latest."""
         self._seen: Seen | None = None
+        self._heard: tuple[object, ...] = ()
+        """What the page has taken in."""
+        self._is_old = True
+        """There is more than what is drawn."""
         self._of: Profiled | None = None
         """What that is taken from."""
         self._shown = Flame([], 0, 0)
@@ -188,10 +192,16 @@ class Profile(Page):
         assert snapshot is not None
         if profiling is not None:
             profiling.want(LEASE_S + 2 * snapshot.interval_s)
-        self._show_running(model, profiled)
-        is_other = not watch.is_live or profiled is not self._of
+        heard = model, profiled, profiled.heard, profiling and profiling.refusal
+        if heard != self._heard:
+            self._heard = heard
+            self._show_running(model, profiled)
+            self._is_old = True
+        self._on_task(self._running.chosen)
         step_s = float(self._window.value) / REDRAWN
-        if is_other or (self._range is None and clock() - self._drawn_at >= step_s):
+        is_other = not watch.is_live or profiled is not self._of
+        is_due = self._is_old and self._range is None and clock() - self._drawn_at >= step_s
+        if is_other or is_due:
             self._draw()
         now = watch.now
         self._seen_figure.update(profiled, self._times(), watch.time_of(now) - now)
@@ -206,7 +216,7 @@ class Profile(Page):
         profiling, profiled = watch.profiling, watch.profiled
         assert profiled is not None
         if not self._pause.active or self._seen is None:
-            self._drawn_at, self._of = clock(), profiled
+            self._drawn_at, self._of, self._is_old = clock(), profiled, False
             self._seen = profiled.seen(*self._times())
         seen = self._seen
         tree = seen.tree
@@ -250,7 +260,6 @@ class Profile(Page):
     def _show_running(self, model: Model, profiled: Profiled) -> None:
         self._rows = {_key(one): one for one in profiled.running[:ROWS_MAX]}
         self._running.update([_running_row(model, key, one) for key, one in self._rows.items()])
-        self._on_task(self._running.chosen)
 
     def _on_task(self, key: str) -> None:
         one = self._rows.get(key)
