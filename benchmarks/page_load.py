@@ -1,11 +1,11 @@
 """Says what the pages of a large cluster cost: CPU and memory of the dashboard, and of a browser.
 
-``python -m benchmarks.page_load [--workers 200] [--rate 100] [--warm 60] [--seconds 30] [PAGE]``
+``python -m benchmarks.page_load [--workers 200] [--rate 100] [--settle 70] [--seconds 30] [PAGE]``
 publishes what a scheduler does of so many workers, each with so many tasks a second, as it would:
 ten times a second, with a snapshot each second, and what 200 workers see of their tasks while that
 is wanted. ``scaler_ui`` listens, in a process of its own, and a Chromium shows one page after the
-other, ``/`` to begin with; nobody looks at it, so it draws on the CPU. Needs the extras monitor and
-libraries, and a Chromium.
+other. Each is measured once it has been open for ``--settle`` seconds; without a graphics card, the
+browser draws on the CPU. Needs the extras monitor and libraries, and a Chromium.
 
 CPU is that of whole processes, of the browser all of them, by second: 1.0 is a core.
 """
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("pages", nargs="*", default=PAGES, metavar="PAGE")
     parser.add_argument("--workers", type=int, default=200)
     parser.add_argument("--rate", type=float, default=100.0)
-    parser.add_argument("--warm", type=float, default=60.0)
+    parser.add_argument("--settle", type=float, default=70.0)
     parser.add_argument("--seconds", type=float, default=30.0)
     given = parser.parse_args()
     from playwright.sync_api import sync_playwright
@@ -134,12 +134,11 @@ def main() -> None:
             with dashboard(f"ipc://{address}") as (server, link):
                 page = browser.new_page(viewport=BROWSER)
                 page.goto(link)
-                time.sleep(given.warm)
                 print("page: CPU of the dashboard, of the browser; MB of the dashboard")
                 for path in given.pages:
                     page.goto(link.partition("/?")[0] + path)
                     page.locator("p.good").wait_for()
-                    time.sleep(5.0)
+                    time.sleep(given.settle)
                     us = psutil.Process().children(recursive=True)
                     theirs = [one for one in us if "chrom" in one.name()]
                     before, start = (cpu_s([server]), cpu_s(theirs)), time.perf_counter()

@@ -38,6 +38,10 @@ ALL_TEXT = """() => {
     return found.filter(Boolean).join(" ")
 }"""
 """All that stands in a page: what Bokeh makes is in shadow trees, where nobody else looks."""
+TICKS = """() => [...Bokeh.documents[0].roots()[0].references()]
+    .filter(one => one.type === "LinearAxis" && one.axis_label === "CPUs")
+    .map(one => one.formatter.doFormat([0, 0.001, 0.002, 0.003], {loc: 0}))"""
+"""What a scheduler that has little to do has at its axis."""
 SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -142,6 +146,9 @@ def test_overview(open_page):
             lambda: f"{name} is not {count}: {text_of(page)}",  # noqa: B023
         )
     wait_for(page, f"{NASTY} ", "signal 9", "running 1:2 die", "976.6 KiB")
+    ticks = page.evaluate(TICKS)
+    assert ticks
+    assert all(one == ["0", "0.001", "0.002", "0.003"] for one in ticks)
     page.close()
 
 

@@ -337,7 +337,7 @@ class Failed(Message):
 
     ``kind`` is one of the FAILED_* names; ``payload`` holds the pickled exception, if any;
     ``detail`` holds plain text and numbers that need no unpickling: of what was raised, ``type``,
-    ``message`` and ``traceback``.
+    ``message`` and ``traceback``; and, if the worker tells them, what its ``arguments`` look like.
     """
 
     tag = 15
