@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.call_tree import DEPTH_MAX, NODES_MAX, CallTree, Frame, unpacked
+from scaler_cluster.call_tree import DEPTH_MAX, NODES_MAX, CallTree, Frame, nodes_of, unpacked
 from scaler_cluster.errors import RemoteProtocolError
 
 frames = st.builds(Frame, st.sampled_from("abcdefg"), st.sampled_from(["x.py", "y.py"]), st.just(1))
@@ -30,29 +30,35 @@ def told(tree):
 @given(seen, seen)
 def test_merging_adds_up(one, two):
     """A merge of two trees is the tree of all that either has seen, to the microsecond."""
-    merged = tree_of(one)
+    begun = tree_of(one)
+    merged = begun.copy()
     merged.merge(tree_of(two))
 
     assert told(merged) == told(tree_of([*one, *two]))
+    assert told(begun) == told(tree_of(one))
 
 
 @given(seen, seen)
 def test_merging_below_a_frame_adds_up(one, two):
     """A merge below a frame is the tree of all that was seen, each stack beginning with it."""
     top = Frame("task", "", 0)
-    merged = tree_of(one)
+    merged, read = tree_of(one), tree_of(one)
     merged.merge(tree_of(two), top)
+    read.merge_nodes(*nodes_of(tree_of(two).packed()), top)
 
+    assert told(read) == told(merged)
     assert told(merged) == told(tree_of([*one, *(([top, *stack], us) for stack, us in two)]))
 
 
 @given(st.lists(seen, max_size=4), st.integers(0, 12))
 def test_a_bounded_tree_loses_no_time(parts, nodes_max):
     """A tree never exceeds its bound, and what it has no room for counts at a caller of it."""
-    merged = CallTree(nodes_max)
+    merged, read = CallTree(nodes_max), CallTree(nodes_max)
     for part in parts:
         merged.merge(tree_of(part))
+        read.merge_nodes(*nodes_of(tree_of(part).packed()))
 
+    assert told(read) == told(merged)
     assert len(merged) <= nodes_max
     assert merged.total_us == sum(us for part in parts for _, us in part)
     whole = told(tree_of([one for part in parts for one in part]))

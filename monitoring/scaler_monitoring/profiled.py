@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scaler_cluster.call_tree import ROOT, CallTree, Frame, unpacked
+from scaler_cluster.call_tree import ROOT, CallTree, Frame, nodes_of
 from scaler_cluster.client.profile import OTHERS
 from scaler_cluster.errors import RemoteProtocolError
 
@@ -106,7 +106,7 @@ class Profiled:
         skipped = message.skipped
         for one in message.sampled:
             try:
-                trees.append((one, unpacked(one.tree)))
+                trees.append((one, *nodes_of(one.tree)))
             except RemoteProtocolError:
                 # The scheduler has not looked into it: one worker must not spoil the others' part.
                 skipped += one.samples
@@ -114,11 +114,11 @@ class Profiled:
             self.heard += 1
             bucket = self._bucket(at)
             bucket.skipped += skipped
-            for one, tree in trees:
-                tree.frames = [self._frames.setdefault(frame, frame) for frame in tree.frames]
-                bucket.tree.merge(tree, Frame.of(one.function or OTHERS, "", 0))
+            for one, frames, numbers in trees:
+                known = [self._frames.setdefault(frame, frame) for frame in frames]
+                bucket.tree.merge_nodes(known, numbers, Frame.of(one.function or OTHERS, "", 0))
                 bucket.samples += one.samples
-                bucket.us += tree.total_us
+                bucket.us += sum(numbers[::3])
             self._forget(at)
 
     def _bucket(self, at: float) -> Bucket:
