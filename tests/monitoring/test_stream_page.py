@@ -12,6 +12,7 @@ from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard.links import task_pattern
+from scaler_monitoring.dashboard.pages import stream
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, WORKERS_MAX, Stream, chips
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.stream_figure import box
@@ -335,6 +336,21 @@ def test_many_workers_are_shown_in_groups():
 
 
 # -- what it says ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [stream.CROWD - 1, stream.CROWD])
+def test_a_crowd_is_drawn_once_a_second(count):
+    """Of few workers all is shown as it comes; of many, what came within a second goes together."""
+    watch = Told(*(running(number, 1.0) for number in range(count)))
+    page = opened(watch)
+    drawn = []
+    for step in range(1, 5):
+        watch.workers = [running(number, 1.0 + step / 2) for number in range(count)]
+        watch.hear(clock=100.0 + step / 2)
+        page.update(watch.model)
+        drawn.append(page._figure.running.data["right"][0] - axis_ms(1000.0 + 100.0))
+    assert drawn == ([500.0, 1000.0, 1500.0, 2000.0] if count < stream.CROWD else
+                     [0.0, 1000.0, 1000.0, 2000.0])  # fmt: skip
 
 
 def test_a_sample_is_called_one():

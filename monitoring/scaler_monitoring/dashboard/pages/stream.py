@@ -37,6 +37,8 @@ CHIPS_MAX = 12
 """Functions in the legend that took most of the time; as many more if they run for long."""
 STRAGGLES_S = 1.0
 """A task that runs for so long has its function in the legend, whatever the others took."""
+CROWD, CROWD_S = 50, 0.9
+"""With so many rows it is drawn once a second: to draw them takes a browser a fifth of a second."""
 WINDOWS: list[Any] = [
     ("10", "10 seconds"),
     ("30", "30 seconds"),
@@ -101,6 +103,8 @@ class Stream(Page):
         """How many pieces of work were looked at."""
         self._lives: list[Life] = []
         """The workers that are shown."""
+        self._drawn = 0.0
+        """Until when it is drawn, by the scheduler's clock."""
         self._of: object = None
         """The model, and how often the scheduler had restarted, that it is drawn of."""
         for range_end in ("start", "end"):
@@ -167,6 +171,10 @@ class Stream(Page):
         if self._of != (model, model.restarts):
             self._begin(model)
             return
+        is_crowd = self.view.watch.is_live and len(self._lives) >= CROWD
+        if is_crowd and self._activity.clock - self._drawn < CROWD_S:
+            return
+        self._drawn = self._activity.clock
         added, self._streamed = model.streamed_since(self._streamed), model.streamed
         lives = self._lives
         self._follow_now(model)
@@ -179,7 +187,7 @@ class Stream(Page):
     def _begin(self, model: Model) -> None:
         """Show everything anew."""
         self._of, self._streamed = (model, model.restarts), model.streamed
-        self._layers = Layers(self._figure, self._activity)
+        self._layers, self._drawn = Layers(self._figure, self._activity), self._activity.clock
         self._follow_now(model)
         self._learn(model)
         start, end = self._seen(model)
