@@ -195,6 +195,9 @@ def test_only_new_cells_are_sent():
     streamed = [x for x in sent if getattr(x, "kind", "") == "ColumnsStreamed"]
 
     assert nothing == []
+    # The browser draws once, when all of it is there.
+    held = [getattr(x, "attr", "") == "hold_render" for x in sent]
+    assert (held[0], held[-1], sum(held)) == (True, True, 2)
     assert [len(x.data["left"]) for x in streamed if "busy" in x.data] == [1]
 
 

@@ -172,9 +172,16 @@ class Stream(Page):
             self._begin(model)
             return
         is_crowd = self.view.watch.is_live and len(self._lives) >= CROWD
-        if is_crowd and self._activity.clock - self._drawn < CROWD_S:
+        clock = self._activity.clock
+        if clock - self._drawn <= (CROWD_S if is_crowd else 0.0):
             return
-        self._drawn = self._activity.clock
+        self._drawn = clock
+        # Each change reaches the browser by itself, which else would draw after the first one.
+        with self._figure.root.hold(render=True):
+            self._add(model)
+
+    def _add(self, model: Model) -> None:
+        """Show what is new."""
         added, self._streamed = model.streamed_since(self._streamed), model.streamed
         lives = self._lives
         self._follow_now(model)
