@@ -479,6 +479,23 @@ def test_a_task_has_its_stages_and_attempts():
     assert f'href="workers?worker={W2.hex()}"' in text
 
 
+def test_arguments_are_shown_if_they_were_told():
+    """The page of a task that failed, and that of its kind of failure, have them as text."""
+    why = {"function": "price", "error": "KeyError", "arguments": "'<b>', rate=0.5"}
+    model = known(f.Failed(98.0, W1, 1, 5, **why), failed(6))
+    page = opened(Tasks, model, address=Address("task=1:5"))
+    page.restore()
+    assert "Arguments" in html(page)
+    assert "&lt;b&gt;" in html(page)
+    assert "rate=0.5" in html(page)
+    assert "<b>" not in html(page)
+
+    for query, is_told in (("failure=price~KeyError", True), ("task=1:6", False)):
+        page = opened(Tasks, model, address=Address(query))
+        page.restore()
+        assert ("Arguments" in html(page)) == is_told
+
+
 def test_a_function_is_shown_with_how_long_it_takes():
     """A function has quantiles, a histogram, its slowest tasks and failures; a sample says so."""
     works = [done(n, busy_s=n / 100) for n in range(1, 101)]
