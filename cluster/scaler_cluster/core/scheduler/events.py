@@ -38,8 +38,8 @@ events a second fill any screen, and a failure may take 5 KB."""
 BATCH_MAX_OTHERS = 100
 TEXT_CHARS_MAX = 500
 TAIL_CHARS_MAX = 4000
-ARGUMENTS_CHARS_MAX = 200
 """The end of a traceback, which says most."""
+ARGUMENTS_CHARS_MAX = 200
 
 
 class Sampler:
