@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,36 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
+ROOT = HERE.parent
 REAL_PROCESSES = ("runtime", "compat", "differential", "provision")
 """Folders whose tests start real processes, and are looked after for what they leave behind."""
 GONE_S = 15.0
 """What was told to end must have ended after this, however busy the machine is."""
 MARK = "SCALER_TEST_SESSION"
 """In the environment of every process that the tests start, so that orphans are found as well."""
+LONGEST = (
+    "runtime/test_slow_links.py",
+    "runtime/test_soak.py",
+    "runtime/test_dashboard_for_all.py",
+    "runtime/test_dashboard_history.py",
+    "runtime/test_dashboard.py",
+    "runtime/test_profile_page.py",
+    "runtime/test_pages.py",
+    "runtime/test_cluster.py",
+    "runtime/test_commands.py",
+    "runtime/test_dashboard_acting.py",
+    "runtime/test_dashboard_pages.py",
+    "runtime/test_dashboard_replay.py",
+    "runtime/test_sampling.py",
+    "test_docs.py",
+    "test_examples.py",
+    "provision/test_job_queues.py",
+    "provision/test_aws.py",
+    "provision/test_aws_batch.py",
+    "simulation/test_simulation.py",
+)
+"""Files that take a minute or so: one that began last would be the only one that runs at the end."""
 
 os.environ[MARK] = uuid.uuid4().hex
 KEYS = tempfile.TemporaryDirectory(prefix="scaler-tests-keys-")
@@ -55,6 +79,20 @@ if str(HOOK.parent) not in sys.path:
     sys.path.append(str(HOOK.parent))
     paths = filter(None, [str(HOOK.parent), os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest files begin first, and those without processes last: they fill what is left.
+
+    In between, the number of a file's tests says how long it takes.
+    """
+    counts = Counter(item.path for item in items)
+    longest = {HERE / name: number for number, name in enumerate(LONGEST)}
+
+    def key(item: pytest.Item) -> tuple[int, bool, int]:
+        return longest.get(item.path, len(longest)), not _is_real(item.path), -counts[item.path]
+
+    items.sort(key=key)
 
 
 def children() -> list[psutil.Process]:
@@ -131,8 +169,9 @@ def standing() -> set[int]:
     return set()
 
 
-def _starts_processes(request) -> bool:
-    return any(part in REAL_PROCESSES for part in request.path.relative_to(ROOT).parts)
+def _is_real(path: Path) -> bool:
+    """Return True if the tests of a file start real processes."""
+    return any(part in REAL_PROCESSES for part in path.relative_to(ROOT).parts)
 
 
 def _end(left: Callable[[], list[psutil.Process]]) -> None:
@@ -160,7 +199,7 @@ def private_directories(request, tmp_path_factory):
 
     Fail if a process is left that is an orphan by now, which no single test looks for.
     """
-    if not _starts_processes(request):
+    if not _is_real(request.path):
         yield ()
         return
     tmp_path_factory.getbasetemp()
@@ -187,7 +226,7 @@ def private_directories(request, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def nothing_left(nobody_unpickles, request, private_directories, standing):
     """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
-    if not _starts_processes(request):
+    if not _is_real(request.path):
         yield
         return
     before = {process.pid for process in children()}
