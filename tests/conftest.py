@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -37,6 +38,7 @@ LONGEST = (
     "runtime/test_pages.py",
     "runtime/test_cluster.py",
     "runtime/test_commands.py",
+    "compat/test_cpython_suites.py",
     "runtime/test_dashboard_acting.py",
     "runtime/test_dashboard_pages.py",
     "runtime/test_dashboard_replay.py",
@@ -88,11 +90,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     counts = Counter(item.path for item in items)
     longest = {HERE / name: number for number, name in enumerate(LONGEST)}
+    keys = {
+        path: (longest.get(path, len(longest)), not _is_real(path), -count)
+        for path, count in counts.items()
+    }
+    items.sort(key=lambda item: keys[item.path])
 
-    def key(item: pytest.Item) -> tuple[int, bool, int]:
-        return longest.get(item.path, len(longest)), not _is_real(item.path), -counts[item.path]
 
-    items.sort(key=key)
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look at modules and tests: they stay, and are a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def children() -> list[psutil.Process]:
