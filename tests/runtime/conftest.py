@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 def pytest_collection_modifyitems(items) -> None:
     """Mark every test in here as slow: each starts processes."""
+    # As text: these are all items of the session, and a Path takes its time.
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.slow)
 
 
