@@ -11,7 +11,15 @@ from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.resumption import GRACE_S, NUDGE_S, REMEMBER_S
 from scaler_cluster.core.scheduler.worker_handlers import WAIT_S
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, payloads_of, submission
+from scaler_cluster.testing.bench import (
+    PYTHON,
+    SchedulerBench,
+    hello,
+    object_id,
+    payloads_of,
+    segment,
+    submission,
+)
 from scaler_cluster.wire import messages as m
 
 ONCE = m.TaskOptions(at_most_once=True)
@@ -50,6 +58,28 @@ def done(first, count=1):
 
 RUNNING = m.Holding(OLD, 0, 2, 1, 3.0)
 WELCOME = "Welcome 0, 0 workers"
+
+
+def test_what_a_held_task_waits_for_is_copied_to_it():
+    """A worker may hold a task whose object the scheduler before was having copied."""
+    one, lies = object_id("a"), segment(b"C1", 0)
+    homes = (m.StorageEndpoint("tcp://home"),)
+    config = SchedulerConfig(PYTHON, epoch=1, predecessor=BEFORE, adopts=True, homes=homes)
+    bench = SchedulerBench(config)
+    bench.storage(b"O0", lies)
+    machine_comes(bench, b"W1")
+    bench.storage(b"O1", supervisor=b"S1")
+    place = m.StorageEndpoint("tcp://S1", disk="/far")
+    hi = hello(m.WORKER, supervisor=b"S1", resume=1, place=place)
+    bench.feed(b"W1", hi, m.Holding(OLD, 0, 1, 0, 0.0), m.Held(b"", True, 0))
+    keep = m.Keep("tcp://home", (one,), (lies,), (1000,))
+
+    said = client_comes(bench, keep, *submission(0, objects="a"))
+
+    assert said["W1"] == [WELCOME]
+    assert said["O1"] == [f"Copy {lies.decode()} from tcp://home"]
+    arrived = bench.feed(b"O1", m.Transferred(lies))
+    assert arrived == {"W1": [f"Arrived {lies.decode()}"]}
 
 
 @pytest.mark.parametrize("is_client_first", [True, False])

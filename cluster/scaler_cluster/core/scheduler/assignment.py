@@ -97,9 +97,13 @@ class Assigner:
         run.move(Event.ASSIGN)
         if portion is not None:
             self._machines.hold(worker, run, portion)
-        # The worker has them mapped, and is to be told when they are released.
-        self._table.objects.segments(run.objects, worker)
-        self._load(worker, run, self._table.functions[run.function].mean_s, now)
+        objects, function = self._table.objects, self._table.functions[run.function]
+        # The worker may have them mapped, and is to be told when they are released.
+        wanted = function.objects + run.objects
+        objects.segments(wanted, worker)
+        self._load(worker, run, function.mean_s, now)
+        # It may wait for what the scheduler before had ordered from another machine.
+        objects.bring(tuple(one for one in wanted if objects.records[one].stores), worker)
         self._settle(worker, run, now)
 
     def _load(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
