@@ -129,6 +129,8 @@ def run(
     """Call ``function(*args, **kwargs)`` once in each worker that is there now.
 
     A worker makes the call before all tasks that wait, once it has done what it was given before.
+    If it leaves before it has answered, or is killed for a task of others, the worker that is
+    started in its place makes the call.
 
     Args:
         client: Whose cluster it is.
@@ -144,8 +146,8 @@ def run(
         TypeError: An argument has the wrong type.
         ConfigError: No worker has a name of ``workers``, or this is called in a task.
         ClusterUnreachableError: The scheduler does not say which workers there are.
-        Exception: What the call raised in the first worker in which it raised; WorkerDiedError or
-            TaskLostError if a worker ended meanwhile.
+        Exception: What the call raised in the first worker in which it raised; WorkerDiedError if
+            the call ended its worker, TaskLostError if one left and none is started in its place.
 
     """
     arguments.function(function, "run")

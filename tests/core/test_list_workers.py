@@ -29,6 +29,19 @@ def test_the_workers_that_take_tasks_are_listed(one):
     assert answer == m.WorkerList(7, aliases, ("", "two"), ("host", "host"), (1, 1))
 
 
+def test_machines_that_are_to_start_workers_are_named(one):
+    """In place of one that died, or that is about to leave but is to stay in number."""
+    assert ask(one).late == ()
+    one.core.table.supervisors[b"S1"].workers_wanted = 2
+    assert ask(one).late == ("host",)
+    one.feed(b"W2", hello(m.WORKER, supervisor=b"S1"))
+    assert ask(one).late == ()
+    one.core._pools.retire(one.core.table.workers[b"W2"])
+    assert ask(one).late == ("host",)
+    one.core.table.supervisors[b"S1"].broken = "it has no memory"
+    assert ask(one).late == ()
+
+
 def test_the_place_of_an_actor_is_not_listed(one):
     """It would never come to the call."""
     one.submit(0, options=m.TaskOptions(creates="A1"))

@@ -1,4 +1,4 @@
-"""Calls on all workers, of which one goes before it has answered: always an error, never a wait."""
+"""Calls on all workers, of which one goes before it has answered: never an endless wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from scaler_cluster.client import present_workers
 from scaler_cluster.client.session import Session
-from scaler_exec import TaskLostError, WorkerDiedError
+from scaler_exec import WorkerDiedError
 from scaler_exec.code import run
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone
@@ -28,8 +28,8 @@ def test_a_worker_that_dies_in_a_call_fails_it(make_executor):
     assert list(run(executor, os.getpid).values()) == [pid]
 
 
-def test_a_worker_that_leaves_before_it_answers_is_lost(make_executor, flags, monkeypatch):
-    """It takes the call no more, and no other one is given the call."""
+def test_the_worker_in_place_of_one_that_leaves_answers(make_executor, flags, monkeypatch):
+    """Who leaves takes the call no more; it goes to the one that is started in that place."""
     executor = make_executor(1, max_tasks_per_child=1)
     last = executor.submit(tasks.hold, flags.path("started"), flags.path("release"))
     flags.wait("started")
@@ -46,9 +46,8 @@ def test_a_worker_that_leaves_before_it_answers_is_lost(make_executor, flags, mo
     monkeypatch.setattr(Session, "list_workers", look)
     monkeypatch.setattr(present_workers, "LOOK_S", 0.05)
 
-    with pytest.raises(TaskLostError, match="left before it answered"):
-        run(executor, os.getpid)
-    assert last.result(BOUND_S) > 0
+    (answer,) = run(executor, os.getpid).values()
+    assert answer not in {0, last.result(BOUND_S)}
 
 
 def test_a_machine_that_dies_in_a_call_fails_it(make_executor, flags):

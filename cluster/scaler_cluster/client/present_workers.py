@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scaler_cluster.client.task_session import TaskSession
+from scaler_cluster.core.client.roll_call import RollCall
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError, TaskLostError
 from scaler_cluster.wire.messages import DEFAULT_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.session import Session
+    from scaler_cluster.wire import messages as m
 
 LOOK_S = 2.0
-"""How often to look whether the workers are still there that have not answered."""
+"""How often to look whether the workers are still there that have not answered; at first sooner."""
+HEIR_S = 0.1
+"""How often to look whether one has come in place of one that left."""
 PRIORITY = 1 << 30
 """Before all tasks that wait: a worker may have long ones ahead."""
 
@@ -40,8 +45,8 @@ class Outcome(NamedTuple):
     error: BaseException | None
 
 
-def present_workers(session: Session) -> dict[str, WorkerInfo]:
-    """Return the workers that take tasks now, by their aliases.
+def present_workers(session: Session) -> m.WorkerList:
+    """Return the workers that take tasks now.
 
     Raises ClusterUnreachableError if the scheduler does not say it in time, and ConfigError inside
     of tasks.
@@ -54,6 +59,11 @@ def present_workers(session: Session) -> dict[str, WorkerInfo]:
     listed = session.list_workers()
     if listed is None:
         raise ClusterUnreachableError(f"the scheduler at {session.address} does not answer")
+    return listed
+
+
+def described(listed: m.WorkerList) -> dict[str, WorkerInfo]:
+    """Return workers by their aliases."""
     often = Counter(listed.names)
     rows = zip(listed.aliases, listed.names, listed.hosts, listed.pids, strict=True)
     return {
@@ -90,20 +100,52 @@ def call_on_workers(
 ) -> dict[WorkerInfo, Outcome]:
     """Let each of these workers make a call, once; return when all have answered or are gone.
 
-    A worker answers when it has done what it runs, and what it was given ahead. Raises as
-    :func:`present_workers` and :func:`chosen`.
+    A worker answers when it has done what it runs, and what it was given ahead. If it leaves before
+    that, or is killed for a task of others, the one that is started in its place makes the call.
+    Raises as :func:`present_workers` and :func:`chosen`.
     """
+    listed = present_workers(session)
     asked: dict[str, tuple[WorkerInfo, ScalerFuture[Any]]] = {}
-    for alias, worker in chosen(present_workers(session), workers).items():
+
+    def ask(alias: str, worker: WorkerInfo) -> None:
         options = replace(DEFAULT_OPTIONS, workers=(alias,), priority=PRIORITY, at_most_once=True)
         asked[alias] = worker, session.submit(function, args, kwargs or {}, options)
-    futures = [future for _, future in asked.values()]
-    while not session.wait(lambda: all(one.done() for one in futures), timeout=LOOK_S):
-        listed = session.list_workers()
-        if listed is not None:
-            gone = asked.keys() - set(listed.aliases)
-            session.cancel([asked[alias][1] for alias in asked if alias in gone])
-    return {worker: _outcome(worker, future) for worker, future in asked.values()}
+
+    for alias, worker in chosen(described(listed), workers).items():
+        ask(alias, worker)
+    roll, given_up = RollCall(listed), set[str]()
+    lost: list[str] = []
+    look_s = HEIR_S
+    while True:
+        if lost:
+            session.wait(lambda: False, timeout=HEIR_S)
+        else:
+            session.wait(partial(_are_done, asked.values()), timeout=look_s)
+            look_s = min(2 * look_s, LOOK_S)
+        lost = [one for one in asked if one not in given_up and _is_lost(asked[one][1])]
+        if not lost and _are_done(asked.values()):
+            return {worker: _outcome(worker, future) for worker, future in asked.values()}
+        now = session.list_workers()
+        if now is None:
+            continue
+        session.cancel([asked[one][1] for one in asked if one not in now.aliases])
+        for alias, heir in roll.heirs(now, lost).items():
+            if heir is None:
+                given_up.add(alias)
+            else:
+                del asked[alias]
+                ask(heir, described(now)[heir])
+
+
+def _are_done(calls: Iterable[tuple[WorkerInfo, ScalerFuture[Any]]]) -> bool:
+    return all(future.done() for _, future in calls)
+
+
+def _is_lost(call: ScalerFuture[Any]) -> bool:
+    """Return True if a worker left before it answered, or was killed for another task meanwhile."""
+    if not call.done() or call.cancelled():
+        return call.cancelled()
+    return call._has_failed() and type(call.exception()) is TaskLostError
 
 
 def _outcome(worker: WorkerInfo, future: ScalerFuture[Any]) -> Outcome:

@@ -898,6 +898,8 @@ class WorkerList(Message):
     """What users call them; empty: nothing."""
     hosts: tuple[str, ...]
     pids: tuple[int, ...]
+    late: tuple[str, ...] = ()
+    """The machines that are to start workers in place of some that left or are about to."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

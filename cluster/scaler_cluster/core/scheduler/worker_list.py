@@ -9,6 +9,7 @@ from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.scheduler.table import Table
 
 
@@ -26,5 +27,12 @@ def list_workers(table: Table, peer: bytes, message: m.ListWorkers, now: float) 
         tuple(one.name for one in taking),
         tuple(one.host for one in taking),
         tuple(one.pid for one in taking),
+        tuple(one.host for one in table.supervisors.values() if _is_late(one)),
     )
     table.send(peer, answer)
+
+
+def _is_late(supervisor: SupervisorRecord) -> bool:
+    """Return True if a machine is to have more workers than are here to stay."""
+    staying = [one for one in supervisor.workers.values() if not (one.spare or one.retiring)]
+    return not supervisor.broken and len(staying) < supervisor.workers_wanted
