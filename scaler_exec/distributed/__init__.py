@@ -16,6 +16,8 @@ task goes, a finalizer notes it down, and the next turn of the session cancels i
 
 ``submitting.py`` submits, ``arriving.py`` waits, ``computing.py`` takes Dask's collections,
 ``current.py`` is what Dask finds as its scheduler, ``observing.py`` asks the feed for monitors.
+``sharing.py`` has what clients share by a name. All calls are written to wait; ``awaiting.py``
+makes those of an asynchronous client in threads, where an event loop would be kept waiting.
 Names that are not served stand in ``refused.py``, and can be imported, but not called.
 """
 

@@ -7,11 +7,13 @@ import concurrent.futures
 import threading
 from collections import deque
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, CancelledError
+from functools import partial
 from time import monotonic as clock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scaler_cluster.client.event_loops import Mailbox, mailbox
 from scaler_cluster.client.future import ScalerFuture
+from scaler_exec.distributed.awaiting import is_in_loop, soon
 from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.refused import refused_of
@@ -32,10 +34,10 @@ class DoneAndNotDoneFutures(NamedTuple):
     not_done: set[Future[Any]]
 
 
-def wait(
-    fs: Any, timeout: float | str | None = None, return_when: str = ALL_COMPLETED
-) -> DoneAndNotDoneFutures:
-    """Wait until all of these futures are done, or the first one.
+def wait(fs: Any, timeout: float | str | None = None, return_when: str = ALL_COMPLETED) -> Any:
+    """Wait until all of these futures are done, or the first one; return sets of both kinds.
+
+    Of an asynchronous client's, in its event loop, this is to be awaited.
 
     Args:
         fs: Futures, in lists, tuples, sets and dicts, or in collections that were persisted.
@@ -54,8 +56,16 @@ def wait(
     if isinstance(timeout, Future):
         raise TypeError("the timeout of wait is a future: pass several futures as a list")
     futures = futures_of(fs)
+    call = partial(_wait, futures, seconds_of("timeout", timeout), return_when)
+    is_awaited = is_in_loop() and any(one.asynchronous for one in futures)
+    return soon(call) if is_awaited else call()
+
+
+def _wait(
+    futures: list[Future[Any]], timeout_s: float | None, return_when: str
+) -> DoneAndNotDoneFutures:
     engines = {one.future for one in futures}
-    _, pending = concurrent.futures.wait(engines, seconds_of("timeout", timeout), return_when)
+    _, pending = concurrent.futures.wait(engines, timeout_s, return_when)
     is_late = bool(pending) and (return_when == ALL_COMPLETED or len(pending) == len(engines))
     if is_late:
         raise TooLateError(f"{len(pending)} futures have not come back in time")

@@ -7,43 +7,43 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import wait as wait_for
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from scaler_cluster import arguments
+import dask
+
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.client import Client as EngineClient
-from scaler_cluster.client.dask_graph import merge_options
+from scaler_cluster.client.future import settle_all
 from scaler_cluster.client.task_session import TaskSession
+from scaler_cluster.errors import SessionClosedError
+from scaler_cluster.process.dashboard_link import widget
 from scaler_exec.distributed import current
 from scaler_exec.distributed.arriving import Gathered, as_completed
+from scaler_exec.distributed.awaiting import awaited, soon
 from scaler_exec.distributed.cluster import LocalCluster
 from scaler_exec.distributed.coding import Coding
 from scaler_exec.distributed.computing import Computing
 from scaler_exec.distributed.future import Future, Task
 from scaler_exec.distributed.futures_of import futures_of
+from scaler_exec.distributed.managing import Managing
 from scaler_exec.distributed.observing import Observing, read_scheduler_file
 from scaler_exec.distributed.refused import refused_of
+from scaler_exec.distributed.sharing import Sharing
 from scaler_exec.distributed.submitting import Submitting
 from scaler_exec.distributed.timing import seconds_of
 
 if TYPE_CHECKING:
     import contextlib
     import os
-    from collections.abc import Hashable
+    from collections.abc import Generator, Hashable
     from types import TracebackType
 
     from typing_extensions import Self
 
     from scaler_cluster.client.future import ScalerFuture
-    from scaler_exec.executor import ScalerExecutor
 
-EXECUTOR_KEYWORDS = frozenset(
-    ("allow_other_workers", "priority", "pure", "resources", "retries", "workers")
-)
-"""What :meth:`Client.get_executor` takes; ``pure`` makes no difference."""
 CONNECT_TIMEOUT_S = 30.0
 _open: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -55,7 +55,7 @@ class SchedulerAddress:
         self.address = address
 
 
-class Client(Submitting, Computing, Observing, Coding):
+class Client(Submitting, Computing, Observing, Managing, Coding, Sharing):
     """A client of a cluster, with the calls of ``distributed``'s.
 
     Equal calls share one task as long as somebody has a future of it. A task is cancelled when the
@@ -64,29 +64,30 @@ class Client(Submitting, Computing, Observing, Coding):
     Args:
         address: The scheduler's address, as "tcp://HOST:PORT" or "HOST:PORT", a
             :class:`LocalCluster` or a ``SchedulerClusterCombo``. None: inside of a task its
-            cluster, elsewhere a new LocalCluster, which ends with this client.
+            cluster, elsewhere that of Dask's setting ``scheduler-address``, or else a new
+            LocalCluster, which ends with this client.
         loop: Ignored, as are the serializers and all else that is not said here.
-        timeout: Seconds to wait for the scheduler, or text as "10s"; default: 30.
+        timeout: Seconds to wait for the scheduler, or text as "10s"; default: Dask's setting
+            ``distributed.comm.timeouts.connect``, or else 30.
         set_as_default: Whether Dask's collections are computed on this cluster, and
             :func:`get_client` returns this, until it is closed.
         scheduler_file: A file with the address, see :meth:`write_scheduler_file`.
         security: The path of keys that ``scaler_keys`` made, or "insecure"; default: the
             environment's.
-        asynchronous: Must be False: futures and :class:`as_completed` can be awaited anyway.
+        asynchronous: For programs of asyncio: the client is made by ``await`` or ``async with``,
+            and in the event loop all calls that wait return what is to be awaited.
         name: For people.
         stream_output: Print here what tasks print.
         **cluster: What a new LocalCluster takes, as ``n_workers`` and ``threads_per_worker``.
 
     Raises:
         ClusterUnreachableError: No scheduler answers in time; it is a ``ConnectionError``.
-        NotImplementedError: ``asynchronous`` is True.
         TypeError: An argument has the wrong type, or is for a new cluster and there is none.
         ConfigError: A setting cannot work.
 
-    """
+    An asynchronous one raises this where it is awaited.
 
-    asynchronous = False
-    """For Dask, which asks every client."""
+    """
 
     def __init__(
         self,
@@ -108,19 +109,52 @@ class Client(Submitting, Computing, Observing, Coding):
         stream_output: bool = False,
         **cluster: Any,
     ) -> None:
-        if asynchronous:
-            raise NotImplementedError(
-                "Client(asynchronous=True) is not served: use this client, whose futures can be "
-                "awaited and whose as_completed is an asynchronous iterator as well"
-            )
-        if scheduler_file is not None and address is None:
-            address = read_scheduler_file(scheduler_file)
         if isinstance(address, type):
-            raise TypeError(f"address must be a text or a cluster, not the class {address!r}")
-        if isinstance(address, str) and "://" not in address:
-            address = f"tcp://{address}"
+            raise TypeError(
+                "Scheduler address must be a string or a Cluster instance, not the class "
+                f"{address!r}"
+            )
+        self.asynchronous = asynchronous
         self.cluster: LocalCluster | None = None
         self._owned: LocalCluster | None = None
+        self._lock = threading.RLock()
+        self._tasks: weakref.WeakValueDictionary[Hashable, Task] = weakref.WeakValueDictionary()
+        self._detached: dict[ScalerFuture[Any], Task] = {}
+        """Those of :func:`fire_and_forget`, until they are done."""
+        self.id = f"{type(self).__name__}-{name or 'scaler'}-{uuid4()}"
+        self.status = "connecting"
+        self._connecting = partial(
+            self._connect,
+            address,
+            scheduler_file,
+            seconds_of("timeout", timeout),
+            set_as_default,
+            cluster,
+            stream_output=stream_output,
+            keys=security,
+        )
+        if not asynchronous:
+            self._connecting()
+
+    def _connect(
+        self,
+        address: Any,
+        scheduler_file: str | os.PathLike[str] | None,
+        timeout_s: float | None,
+        is_default: bool,
+        cluster: dict[str, Any],
+        **settings: Any,
+    ) -> None:
+        if scheduler_file is not None and address is None:
+            address = read_scheduler_file(scheduler_file)
+        if address is None and not cluster and not worker_context.is_worker():
+            address = dask.config.get("scheduler-address", None)
+        if timeout_s is None:
+            configured = dask.config.get("distributed.comm.timeouts.connect", CONNECT_TIMEOUT_S)
+            timeout_s = seconds_of("distributed.comm.timeouts.connect", configured)
+            assert timeout_s is not None
+        if isinstance(address, str) and "://" not in address:
+            address = f"tcp://{address}"
         if isinstance(address, LocalCluster):
             self.cluster = address
         elif address is None and not worker_context.is_worker():
@@ -128,31 +162,22 @@ class Client(Submitting, Computing, Observing, Coding):
             address = self._owned
         elif cluster:
             raise TypeError(f"{min(cluster)!r} is for a new cluster, but this client joins one")
-        waits_s = seconds_of("timeout", timeout)
         try:
-            self._engine = EngineClient(
-                address,
-                timeout_seconds=CONNECT_TIMEOUT_S if waits_s is None else waits_s,
-                stream_output=stream_output,
-                keys=security,
-            )
+            self._engine = EngineClient(address, timeout_seconds=timeout_s, **settings)
         except BaseException:
+            self.status = "closed"
             if self._owned is not None:
                 self._owned.close()
             raise
-        self._lock = threading.RLock()
-        self._tasks: weakref.WeakValueDictionary[Hashable, Task] = weakref.WeakValueDictionary()
-        self._detached: dict[ScalerFuture[Any], Task] = {}
-        """Those of :func:`fire_and_forget`, until they are done."""
-        self.id = f"{type(self).__name__}-{name or 'scaler'}-{uuid4()}"
         self.status = "running"
         self.scheduler = SchedulerAddress(self._engine._session.address)
-        if set_as_default and not worker_context.is_worker():
+        if is_default and not worker_context.is_worker():
             current.make_default(self)
         _open.add(self)
 
     # -- futures -----------------------------------------------------------------------------
 
+    @awaited
     def gather(
         self,
         futures: Any,
@@ -177,6 +202,7 @@ class Client(Submitting, Computing, Observing, Coding):
             gathered.take(one, one.task.outcome())
         return gathered.values()
 
+    @awaited
     def cancel(
         self,
         futures: Any,
@@ -202,6 +228,7 @@ class Client(Submitting, Computing, Observing, Coding):
             with self._lock:
                 self._tasks.pop(one.key, None)
 
+    @awaited
     def retry(self, futures: Any, asynchronous: object = None) -> None:
         """Run tasks that failed again, and those that they take and that failed.
 
@@ -221,6 +248,17 @@ class Client(Submitting, Computing, Observing, Coding):
             self._detached[future] = one.task
             future.add_done_callback(partial(_forget, self._detached))
 
+    def received(self, key: Hashable, came: object) -> Future[Any]:
+        """Return a future of a task of others, which came back with this."""
+        with self._lock:
+            task = self._tasks.get(key)
+            if task is None:
+                session = self._engine._session
+                future: ScalerFuture[Any] = session.future_class(session)
+                settle_all([(future, came)])
+                task = self._tasks[key] = Task(key, session, future, [], is_kept=True)
+        return Future(task, self)
+
     def _needed(self) -> dict[ScalerFuture[Any], Task]:
         """Return the tasks that :func:`fire_and_forget` let run, and all that these take."""
         needed: dict[ScalerFuture[Any], Task] = {}
@@ -232,72 +270,6 @@ class Client(Submitting, Computing, Observing, Coding):
                 stack += [(one.future, one) for one in task.takes]
         return needed
 
-    # -- the cluster -------------------------------------------------------------------------
-
-    @property
-    def dashboard_link(self) -> str:
-        """The link that opens the cluster's dashboard; empty: there is none."""
-        return str(self._engine.dashboard_link or "")
-
-    def get_executor(self, **named: Any) -> ScalerExecutor:
-        """Return a :class:`concurrent.futures.Executor` on the same cluster.
-
-        ``named`` are ``workers``, ``resources``, ``retries`` and ``priority`` of its tasks, each of
-        which is its own. It is a connection of its own: shut it down.
-        """
-        from scaler_exec.executor import ScalerExecutor
-
-        engine = self._engine
-        # Before it connects: a keyword may be wrong.
-        unknown = named.keys() - EXECUTOR_KEYWORDS
-        if unknown:
-            raise TypeError(f"get_executor() does not know the argument {min(unknown)!r}")
-        merge_options(engine._asked.own, named)
-        executor = ScalerExecutor(address=engine._session.address, keys=engine._settings.keys)
-        asked = executor._asked
-        executor._take_options(replace(asked, own=merge_options(asked.own, named)))
-        return executor
-
-    def forward_logging(self, logger_name: str | None = None, level: int | str = 1) -> None:
-        """Pass what tasks log from now on to the loggers of the same names here.
-
-        Of the tasks that are submitted from now on, from a level on. Raises NotImplementedError
-        for one logger alone.
-        """
-        if logger_name:
-            raise NotImplementedError(
-                "forward_logging passes on what all loggers log: filter it at the logger here"
-            )
-        self._forward(arguments.log_level(level or 1))
-
-    def unforward_logging(self, logger_name: str | None = None) -> None:
-        """Pass on nothing of tasks that are submitted from now on."""
-        self._forward(0)
-
-    def _forward(self, level: int) -> None:
-        asked = self._engine._asked
-        self._engine._take_options(replace(asked, own=replace(asked.own, log_level=level)))
-
-    def restart(self, timeout: float | str | None = None, wait_for_workers: bool = True) -> None:
-        """Cancel all tasks of this client, and replace all workers of its LocalCluster.
-
-        Raises NotImplementedError if the cluster is another one, TimeoutError.
-        """
-        if self.cluster is None:
-            raise NotImplementedError(
-                "restart() replaces the workers of a LocalCluster; those of another cluster belong "
-                "to other clients as well"
-            )
-        timeout_s = seconds_of("timeout", timeout)
-        self._cancel_all()
-        workers = self.cluster.resize(0)
-        try:
-            self._await_snapshot(lambda now: not now.workers, timeout_s)
-        finally:
-            self.cluster.resize(workers)
-        if wait_for_workers:
-            self.wait_for_workers(workers, timeout_s)
-
     def _cancel_all(self) -> None:
         with self._lock:
             needed = self._needed()
@@ -306,12 +278,13 @@ class Client(Submitting, Computing, Observing, Coding):
 
     # -- the end -----------------------------------------------------------------------------
 
+    @awaited
     def close(self, timeout: object = None) -> None:
         """Cancel all tasks but those of :func:`fire_and_forget`, wait for these, and leave.
 
         A cluster that was made for this client ends. Idempotent.
         """
-        if self.status == "closed":
+        if self.status != "running":
             return
         self.status = "closed"
         current.drop_default(self)
@@ -327,6 +300,7 @@ class Client(Submitting, Computing, Observing, Coding):
             if self._owned is not None:
                 self._owned.close()
 
+    @awaited
     def shutdown(self) -> None:
         """End the cluster, with its scheduler and all workers.
 
@@ -347,9 +321,36 @@ class Client(Submitting, Computing, Observing, Coding):
         return current.as_current(self)
 
     @classmethod
-    def current(cls) -> Any:
-        """Return the default client; raises ValueError if there is none."""
-        return current.default_client()
+    def current(cls, allow_global: bool = True) -> Any:
+        """Return the default client, or that of this context alone; raises ValueError."""
+        return current.default_client(is_global=allow_global)
+
+    @awaited
+    def start(self) -> None:
+        """Connect an asynchronous client that is not connected; others are from the beginning."""
+        if self.status == "connecting":
+            self._connecting()
+
+    async def _opened(self) -> Self:
+        await soon(self.start)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Connect an asynchronous client."""
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Connect an asynchronous client."""
+        return await self._opened()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await soon(self.close)
 
     def __enter__(self) -> Self:
         """Return the client."""
@@ -365,10 +366,20 @@ class Client(Submitting, Computing, Observing, Coding):
         self.close()
 
     def __repr__(self) -> str:
-        """Show its state and the scheduler's address."""
-        return f"<Client: {self.status}, scheduler={self.scheduler.address!r}>"
+        """Show where the scheduler is, and how many workers there are."""
+        if self.status != "running":
+            return f"<{type(self).__name__}: No scheduler connected>"
+        return f"<{type(self).__name__}: {self.scheduler.address!r}{self._sizes()}>"
+
+    def _repr_html_(self) -> str:
+        link = self._engine.dashboard_link if self.status == "running" else None
+        return widget(self, link)
 
     def __getattr__(self, name: str) -> Any:
+        if name in {"_engine", "scheduler"}:
+            raise SessionClosedError(
+                "this client is not connected yet: await it, or use it by `async with`"
+            )
         return refused_of(self, "Client", name)
 
     def __reduce__(self) -> Any:

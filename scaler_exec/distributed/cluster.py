@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
 
 import psutil
 
 from scaler_cluster import arguments
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import SupervisorOptions
+from scaler_exec.distributed.awaiting import awaited, soon
 from scaler_exec.distributed.refused import refused_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -49,11 +53,11 @@ class LocalCluster:
         memory_limit: Resident memory beyond which a worker's process is killed: bytes, text as
             "4GB", or a share of the machine's as 0.25; None, 0 and "auto": no limit.
         resources: What the tasks of each worker may use, as ``{"GPU": 1}``.
-        asynchronous: Must be False.
+        asynchronous: For programs of asyncio: it is started by ``await`` or ``async with``, and in
+            the event loop calls that wait return what is to be awaited.
         **ignored: Keywords in :data:`IGNORED`, which make no difference.
 
     Raises:
-        NotImplementedError: ``asynchronous`` is True.
         TypeError: An argument has the wrong type, or is none of these.
         ConfigError: A setting cannot work.
 
@@ -79,10 +83,6 @@ class LocalCluster:
         unknown = set(ignored) - IGNORED
         if unknown:
             raise TypeError(f"LocalCluster() does not know the argument {min(unknown)!r} here")
-        if asynchronous:
-            raise NotImplementedError(
-                "LocalCluster(asynchronous=True) is not served: start it before the event loop"
-            )
         workers, threads = _numbers(n_workers, threads_per_worker)
         self._threads = threads
         supervising = SupervisorOptions(
@@ -96,16 +96,30 @@ class LocalCluster:
         if host is not None or scheduler_port:
             bare = (host or "127.0.0.1").removeprefix("tcp://")
             address = f"tcp://{bare}:{scheduler_port}"
-        self._cluster = EmbeddedCluster(
+        self.asynchronous = asynchronous
+        self._made: EmbeddedCluster | None = None
+        self.name = name or f"{type(self).__name__}-{uuid4().hex[:8]}"
+        self.has_started = False
+        """Whether a client has seen all workers there."""
+        self._starting = partial(
+            EmbeddedCluster,
             workers * threads,
             address,
             supervising=supervising,
             dashboard=dashboard_address not in (None, False) and _has_bokeh(),
         )
-        self.name = name or f"{type(self).__name__}-{self._cluster.pid}"
-        self.has_started = False
-        """Whether a client has seen all workers there."""
-        self._stop = weakref.finalize(self, self._cluster.stop)
+        if not asynchronous:
+            self._start()
+
+    def _start(self) -> None:
+        self._made = made = self._starting()
+        self._stop = weakref.finalize(self, made.stop)
+
+    @property
+    def _cluster(self) -> EmbeddedCluster:
+        if self._made is None:
+            raise ConfigError("this cluster has not started: await it, or use it by `async with`")
+        return self._made
 
     @property
     def scheduler_address(self) -> str:
@@ -123,7 +137,9 @@ class LocalCluster:
 
     @property
     def status(self) -> str:
-        """Whether it is "running" or "closed"."""
+        """Whether it is "created", "running" or "closed"."""
+        if self._made is None:
+            return "created"
         return "running" if self._stop.alive else "closed"
 
     def scale(self, n: int | None = None, *, cores: int | None = None) -> None:
@@ -144,6 +160,7 @@ class LocalCluster:
         """Return a new client of this cluster, which is the default one."""
         return self.client_class(self)
 
+    @awaited
     def wait_for_workers(self, n_workers: int, timeout: float | str | None = None) -> None:
         """Wait until there are so many workers; raises TimeoutError."""
         with self.client_class(self, set_as_default=False) as client:
@@ -160,9 +177,33 @@ class LocalCluster:
         self._cluster.scale(processes)
         return before
 
+    @awaited
     def close(self, timeout: float | str | None = None) -> None:
         """End the scheduler and the workers, even if tasks are running; idempotent."""
-        self._stop()
+        if self._made is not None:
+            self._stop()
+
+    async def _started(self) -> Self:
+        if self.status == "created":
+            await soon(self._start)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Start an asynchronous cluster."""
+        return self._started().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Start an asynchronous cluster."""
+        return await self._started()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await soon(self.close)
 
     def __enter__(self) -> Self:
         """Return the cluster."""
@@ -179,6 +220,8 @@ class LocalCluster:
 
     def __repr__(self) -> str:
         """Show its name, address, state and size."""
+        if self._made is None:
+            return f"{type(self).__name__}({self.name!r}, {self.status})"
         size = self._cluster.workers // self._threads
         text = f"{self.name!r}, {self.scheduler_address!r}, workers={size}"
         return f"{type(self).__name__}({text}, threads={self._cluster.workers}, {self.status})"

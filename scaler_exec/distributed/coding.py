@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_exec import code
+from scaler_exec.distributed.awaiting import awaited
 from scaler_exec.distributed.submitting import plain
 
 if TYPE_CHECKING:
@@ -74,11 +78,13 @@ class Coding:
     """The part of a client that sends code to workers."""
 
     _engine: EngineClient
+    asynchronous: bool
 
     def _await_start(self) -> None:
         """Wait for the workers of a new LocalCluster, see :class:`Observing`."""
         raise NotImplementedError
 
+    @awaited
     def upload_file(self, filename: str | PathLike[str], load: bool = True) -> None:
         """Have all workers import modules from a file, for the tasks of this client.
 
@@ -90,6 +96,7 @@ class Coding:
             compile(path.read_bytes(), path, "exec")
         code.upload_file(self._engine, filename)
 
+    @awaited
     def register_plugin(
         self, plugin: Any, name: str | None = None, idempotent: object = None
     ) -> str | None:
@@ -104,10 +111,12 @@ class Coding:
         name = name or getattr(plugin, "name", None)
         return code.register_plugin(self._engine, plugin, name)
 
+    @awaited
     def unregister_worker_plugin(self, name: str, nanny: object = None) -> None:
         """Have workers tear a plugin down; ``nanny`` is ignored. Raises ConfigError."""
         code.unregister_plugin(self._engine, name)
 
+    @awaited
     def run(
         self,
         function: Callable[..., Any],
@@ -117,16 +126,66 @@ class Coding:
         nanny: bool = False,
         on_error: str = "raise",
         **kwargs: Any,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | None:
         """Call a function once in each worker that is there; return what each returned, by name.
 
         One of coroutines is run to its end. In a new LocalCluster, all of its workers are there.
-        Raises NotImplementedError if it is not to wait, is for nannies, or an error is to be
-        returned; and as :func:`scaler_exec.code.run`.
+
+        Args:
+            function: What to call.
+            *args: What it takes.
+            workers: Names of workers or machines; a text is one. Default: all.
+            wait: Whether to return what comes; else it returns None at once, and what a call
+                raises is lost.
+            nanny: Must be False: there are none.
+            on_error: "raise" what the first one raised; "return" has the exception in place of
+                what a call returned, "ignore" leaves it out.
+            **kwargs: What it takes by name.
+
+        Raises NotImplementedError for nannies, ValueError, and as
+        :func:`scaler_exec.code.run`.
+
         """
-        if nanny or not wait or on_error != "raise":
-            raise NotImplementedError(
-                "run() calls in workers alone, waits for all, and raises the first error"
-            )
+        if nanny:
+            raise NotImplementedError("run() calls in workers: there are no nannies")
+        if on_error not in {"raise", "return", "ignore"}:
+            raise ValueError(f"on_error must be 'raise', 'return' or 'ignore', not {on_error!r}")
+        named = [workers] if isinstance(workers, str) else workers
+        call = partial(self._run, plain(function), args, kwargs, named, on_error)
+        if wait:
+            return call()
+        threading.Thread(target=_losing, args=(call,), daemon=True).start()
+        return None
+
+    def _run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        workers: Sequence[str] | None,
+        on_error: str,
+    ) -> dict[str, Any]:
         self._await_start()
-        return code.run(self._engine, plain(function), *args, workers=workers, **kwargs)
+        if on_error != "raise":
+            function = partial(_outcome_of, function)
+        came = code.run(self._engine, function, *args, workers=workers, **kwargs)
+        if on_error == "raise":
+            return came
+        return {
+            name: value if error is None else error
+            for name, (value, error) in came.items()
+            if error is None or on_error == "return"
+        }
+
+
+def _outcome_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what a call returned and None, or None and what it raised; in a worker."""
+    try:
+        return function(*args, **kwargs), None
+    except Exception as error:
+        return None, error
+
+
+def _losing(call: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        call()

@@ -8,12 +8,14 @@ import dask
 from dask.core import flatten
 
 from scaler_cluster.client import dask_graph
+from scaler_exec.distributed.awaiting import awaited
 from scaler_exec.distributed.future import Future, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scaler_cluster.client.client import Client as EngineClient
+    from scaler_cluster.client.future import ScalerFuture
 
 
 class Computing:
@@ -24,6 +26,7 @@ class Computing:
     """
 
     _engine: EngineClient
+    asynchronous: bool
 
     def gather(self, futures: Any) -> Any:
         """Return the results of futures, see :class:`Client`."""
@@ -60,15 +63,17 @@ class Computing:
             [Future(Task(key, session, one, []), owner) for key, one in made.items()]
         )
         found = [next(ends) if dask.is_dask_collection(one) else one for one in given]
-        values = found
-        if sync:
-            try:
-                values = self.gather(found)
-            except BaseException:
-                # Also an interrupt: its traceback keeps the futures for a while.
-                session.cancel(list(made.values()))
-                raise
-        return values[0] if is_single else values
+        wanted = found[0] if is_single else found
+        return self._values(wanted, list(made.values())) if sync else wanted
+
+    @awaited
+    def _values(self, wanted: Any, made: list[ScalerFuture[Any]]) -> Any:
+        try:
+            return self.gather(wanted)
+        except BaseException:
+            # Also an interrupt: its traceback keeps the futures for a while.
+            self._engine._session.cancel(made)
+            raise
 
     def persist(self, collections: Any, optimize_graph: bool = True, **named: Any) -> Any:
         """Return collections like these, with their values on the cluster or on their way there.
@@ -85,7 +90,7 @@ class Computing:
         Without ``sync``, it returns futures in place of the values, at once.
         """
         if sync:
-            return _listed(keys, self._engine.dask_get(dsk, keys, **named))
+            return self._got(dsk, keys, named)
         options = dask_graph.merge_options(self._engine._asked.task, named)
         wanted = list(flatten([keys]))
         made = dask_graph.start(self._engine._graphs, dsk, wanted, options)
@@ -98,6 +103,10 @@ class Computing:
                 is_kept = id(one) in given
                 tasks[id(one)] = Task(key, one._session, one, [], is_kept=is_kept)
         return _packed(keys, {key: Future(tasks[id(one)], owner) for key, one in made.items()})
+
+    @awaited
+    def _got(self, dsk: Any, keys: Any, named: dict[str, Any]) -> Any:
+        return _listed(keys, self._engine.dask_get(dsk, keys, **named))
 
 
 def _listed(keys: Any, values: Any) -> Any:

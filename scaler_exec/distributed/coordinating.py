@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import coordination, worker_context
+from scaler_exec.distributed.awaiting import awaited, check_awaited, soon
 from scaler_exec.distributed.current import find_current
-from scaler_exec.distributed.timing import TooLateError, seconds_of
+from scaler_exec.distributed.finding import get_client
+from scaler_exec.distributed.sharing import receiving, sendable
+from scaler_exec.distributed.timing import Duration, TooLateError, seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
+    from types import TracebackType
 
+    from typing_extensions import Self
 
-def _engine_of(client: Any) -> Any:
-    """Return the engine's client; None inside of a task, where none is needed."""
-    if client is None and worker_context.nested_session() is None:
-        client = find_current()
-    return getattr(client, "_engine", client)
+    from scaler_cluster.core.client.coordination import Asked
+    from scaler_cluster.wire import messages as m
 
 
 @contextmanager
@@ -29,8 +32,72 @@ def _as_ours() -> Iterator[None]:
         raise TooLateError(str(error)) from error.__cause__
 
 
-class Lock(coordination.Lock):
+class _Shared(coordination._Named):
+    """Its calls are awaited in the event loop of an asynchronous client."""
+
+    client: Any = None
+    """The client that leads to it; None: that of the task that uses it."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether its calls are awaited in event loops."""
+        return getattr(self.client, "asynchronous", False)
+
+    def _find(self, client: Any) -> Any:
+        """Return the engine's client; None inside of a task, where none is needed."""
+        if client is None and worker_context.nested_session() is None:
+            client = find_current()
+        self.client = client
+        return getattr(client, "_engine", client)
+
+    def _receiver(self) -> Any:
+        """Return the client that has the futures which come."""
+        return self.client or get_client()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        engine = self._find(None)
+        self._given = getattr(engine, "_session", None)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Return it: nothing is to be waited for."""
+        return self
+        yield
+
+    def _answer_to(self, asked: Asked, timeout: float | None = None) -> m.Coordinated | None:
+        answer = super()._answer_to(asked, timeout)
+        # What has been given to a coroutine that was cancelled meanwhile goes back.
+        check_awaited()
+        return answer
+
+
+class _Held(_Shared, coordination._Leased):
+    """What is held in the body of ``with`` or of ``async with``."""
+
+    @awaited
+    def release(self) -> bool:
+        """Give it back; return True. Raises RuntimeError if this object does not hold it."""
+        super().release()
+        return True
+
+    async def __aenter__(self) -> Self:
+        """Acquire it."""
+        return await soon(self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release it."""
+        await soon(partial(self.__exit__, kind, error, trace))
+
+
+class Lock(_Held, coordination.Lock):
     """See :class:`scaler_exec.Lock`. ``scheduler_rpc`` and ``loop`` are ignored."""
+
+    locked = awaited(coordination.Lock.locked)
 
     def __init__(
         self,
@@ -39,22 +106,35 @@ class Lock(coordination.Lock):
         scheduler_rpc: object = None,
         loop: object = None,
     ) -> None:
-        super().__init__(name, _engine_of(client))
+        super().__init__(name, self._find(client))
 
-    def acquire(self, blocking: bool = True, timeout: float | str | None = None) -> bool:
-        """Acquire it; return False if that was not possible in time."""
+    def acquire(self, blocking: bool = True, timeout: Duration = None) -> Any:
+        """Acquire it; return False if that was not possible in time.
+
+        Raises ValueError if it is not to block, and has a timeout.
+        """
+        if not blocking and timeout is not None:
+            raise ValueError("a call that is not to block takes no timeout")
+        return self._acquired(blocking, timeout)
+
+    @awaited
+    def _acquired(self, blocking: bool, timeout: Duration) -> bool:
         return super().acquire(blocking, seconds_of("timeout", timeout))
 
 
-class MultiLock(coordination.MultiLock):
+class MultiLock(_Held, coordination.MultiLock):
     """See :class:`scaler_exec.MultiLock`."""
 
+    acquire = awaited(coordination.MultiLock.acquire)
+
     def __init__(self, names: Sequence[str] = (), client: Any = None) -> None:
-        super().__init__(names, _engine_of(client))
+        super().__init__(names, self._find(client))
 
 
-class Semaphore(coordination.Semaphore):
+class Semaphore(_Held, coordination.Semaphore):
     """See :class:`scaler_exec.Semaphore`. ``scheduler_rpc`` and ``loop`` are ignored."""
+
+    get_value = awaited(coordination.Semaphore.get_value)
 
     def __init__(
         self,
@@ -64,53 +144,65 @@ class Semaphore(coordination.Semaphore):
         loop: object = None,
         client: Any = None,
     ) -> None:
-        super().__init__(max_leases, name, _engine_of(client))
+        super().__init__(max_leases, name, self._find(client))
 
-    def acquire(self, timeout: float | str | None = None) -> bool:
+    @awaited
+    def acquire(self, timeout: Duration = None) -> bool:
         """Acquire one of the leases; return False if that was not possible in time."""
         return super().acquire(seconds_of("timeout", timeout))
 
 
-class Event(coordination.Event):
+class Event(_Shared, coordination.Event):
     """See :class:`scaler_exec.Event`."""
 
-    def __init__(self, name: str | None = None, client: Any = None) -> None:
-        super().__init__(name, _engine_of(client))
+    set = awaited(coordination.Event.set)
+    clear = awaited(coordination.Event.clear)
+    is_set = awaited(coordination.Event.is_set)
 
-    def wait(self, timeout: float | str | None = None) -> bool:
+    def __init__(self, name: str | None = None, client: Any = None) -> None:
+        super().__init__(name, self._find(client))
+
+    @awaited
+    def wait(self, timeout: Duration = None) -> bool:
         """Wait until it is set; return False if it was not in time."""
         return super().wait(seconds_of("timeout", timeout))
 
 
-class Queue(coordination.Queue):
-    """See :class:`scaler_exec.Queue`."""
+class Queue(_Shared, coordination.Queue):
+    """See :class:`scaler_exec.Queue`. Of futures it has what their tasks returned or raised."""
+
+    qsize = awaited(coordination.Queue.qsize)
 
     def __init__(self, name: str | None = None, client: Any = None, maxsize: int = 0) -> None:
-        super().__init__(name, _engine_of(client), maxsize)
+        super().__init__(name, self._find(client), maxsize)
 
-    def put(self, value: object, timeout: float | str | None = None) -> None:
+    @awaited
+    def put(self, value: object, timeout: Duration = None) -> None:
         """Put a value into the queue; raises TimeoutError if there is no room in time."""
         with _as_ours():
-            super().put(value, seconds_of("timeout", timeout))
+            super().put(sendable(value), seconds_of("timeout", timeout))
 
-    def get(self, timeout: float | str | None = None, batch: bool | int = False) -> Any:
+    @awaited
+    def get(self, timeout: Duration = None, batch: bool | int = False) -> Any:
         """Take a value, or a list of several; raises TimeoutError if there are none in time."""
-        with _as_ours():
+        with _as_ours(), receiving(self._receiver):
             return super().get(seconds_of("timeout", timeout), batch)
 
 
-class Variable(coordination.Variable):
-    """See :class:`scaler_exec.Variable`."""
+class Variable(_Shared, coordination.Variable):
+    """See :class:`scaler_exec.Variable`. Of futures it has what their tasks returned or raised."""
 
     def __init__(self, name: str | None = None, client: Any = None) -> None:
-        super().__init__(name, _engine_of(client))
+        super().__init__(name, self._find(client))
 
-    def set(self, value: object, timeout: float | str | None = "30 s") -> None:
+    @awaited
+    def set(self, value: object, timeout: Duration = "30 s") -> None:
         """Set the value; raises TimeoutError if the scheduler does not answer in time."""
         with _as_ours():
-            super().set(value, seconds_of("timeout", timeout))
+            super().set(sendable(value), seconds_of("timeout", timeout))
 
-    def get(self, timeout: float | str | None = None) -> Any:
+    @awaited
+    def get(self, timeout: Duration = None) -> Any:
         """Return the value, once there is one; raises TimeoutError."""
-        with _as_ours():
+        with _as_ours(), receiving(self._receiver):
             return super().get(seconds_of("timeout", timeout))

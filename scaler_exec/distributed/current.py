@@ -56,15 +56,18 @@ DEFAULT = DefaultScheduler()
 named_schedulers["scaler"] = DEFAULT
 
 
-def find_current() -> DaskClient | None:
+def find_current(*, is_global: bool = True) -> DaskClient | None:
     """Return the default client of this context, else of this process; None: there is none."""
     found = _of_context.get()
-    return found or (_clients[-1] if _clients else None)
+    return found or (_clients[-1] if _clients and is_global else None)
 
 
-def default_client(c: Any = None) -> Any:
-    """Return the default client, or the one that is given; raises ValueError if there is none."""
-    found = c or find_current()
+def default_client(c: Any = None, *, is_global: bool = True) -> Any:
+    """Return the default client, or the one that is given; raises ValueError if there is none.
+
+    That of this context alone, if it is not ``is_global``.
+    """
+    found = c or find_current(is_global=is_global)
     if found is None:
         raise ValueError("there is no client: make one with Client(), or Client(address)")
     return found

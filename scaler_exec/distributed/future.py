@@ -15,6 +15,7 @@ from scaler_cluster.client.future import PLAIN, FutureHandle, ScalerFuture, load
 from scaler_cluster.client.graph import FLAT
 from scaler_cluster.client.task_session import TaskSession
 from scaler_cluster.errors import FutureInsideError
+from scaler_exec.distributed.awaiting import awaited, is_in_loop
 from scaler_exec.distributed.refused import refused_of
 from scaler_exec.distributed.timing import TooLateError, seconds_of
 
@@ -37,13 +38,16 @@ INSIDE = (
 class FutureClient(Protocol):
     """What a future needs of the client that made it."""
 
+    asynchronous: bool
+    """Whether calls that wait are awaited in event loops."""
+
     def detach(self, futures: Any) -> None:
         """Let tasks be run though nobody keeps futures of them."""
 
-    def cancel(self, futures: Any, *, force: bool = ...) -> None:
+    def cancel(self, futures: Any, *, force: bool = ...) -> Any:
         """Cancel tasks."""
 
-    def retry(self, futures: Any) -> None:
+    def retry(self, futures: Any) -> Any:
         """Run tasks again that failed."""
 
 
@@ -90,6 +94,9 @@ class Task(FutureHandle):
         below = {id(one): one.task for one in futures_in((args, kwargs))}
         if below:
             # A future may be released, but the task that it was of is needed.
+            for one in below.values():
+                if one.future.cancelled():
+                    raise one.cancellation
             args, kwargs = replaced((args, kwargs), below)
         future = session.submit(function, args, kwargs, options)
         return cls(key, session, future, [function, args, kwargs, options, list(below.values())])
@@ -207,6 +214,11 @@ class Future(FutureHandle, Generic[T]):
         return self._client
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether :meth:`result` and the like are awaited in an event loop."""
+        return self._client.asynchronous
+
+    @property
     def executor(self) -> FutureClient:
         """The same."""
         return self._client
@@ -226,7 +238,7 @@ class Future(FutureHandle, Generic[T]):
     @property
     def type(self) -> builtins.type | None:
         """The type of the result, which is fetched for it; None: there is none."""
-        return type(self.result()) if self.status == "finished" else None
+        return type(self.task.outcome()[0]) if self.status == "finished" else None
 
     def done(self) -> bool:
         """Return True if the task returned, failed or was cancelled."""
@@ -241,11 +253,14 @@ class Future(FutureHandle, Generic[T]):
 
         Raises CancelledError, or TimeoutError after ``timeout``: seconds, or text as "10s".
         """
+        if self.asynchronous and is_in_loop():
+            return self._awaited(seconds_of("timeout", timeout))  # type: ignore[return-value]
         value, error = self.task.outcome(seconds_of("timeout", timeout))
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
 
+    @awaited
     def exception(self, timeout: float | str | None = None) -> BaseException | None:
         """Return what the task raised, or None; waits as :meth:`result` does."""
         task = self.task
@@ -255,6 +270,7 @@ class Future(FutureHandle, Generic[T]):
         # Not fetched: whether it failed is known without it.
         return future.exception() if future._has_failed() else None
 
+    @awaited
     def traceback(self, timeout: float | str | None = None) -> TracebackType | None:
         """Return a traceback of what the task raised, or None; it is this process's.
 
@@ -272,13 +288,13 @@ class Future(FutureHandle, Generic[T]):
 
     def cancel(
         self, reason: str | None = None, msg: str | None = None, *, force: bool = False
-    ) -> None:
+    ) -> Any:
         """Cancel the task, queued or running, for all who have futures of its key."""
-        self._client.cancel([self], force=force)
+        return self._client.cancel([self], force=force)
 
-    def retry(self) -> None:
+    def retry(self) -> Any:
         """Run the task again if it failed."""
-        self._client.retry([self])
+        return self._client.retry([self])
 
     def release(self) -> None:
         """Let go of the task: without other futures of its key it is cancelled, or forgotten."""
@@ -288,8 +304,11 @@ class Future(FutureHandle, Generic[T]):
         """Wait for the result in asyncio; the task goes on if who waits is cancelled."""
         return self._awaited().__await__()
 
-    async def _awaited(self) -> T:
-        value, error = await self.task.outcome_soon()
+    async def _awaited(self, timeout_s: float | None = None) -> T:
+        try:
+            value, error = await asyncio.wait_for(self.task.outcome_soon(), timeout_s)
+        except asyncio.TimeoutError:
+            raise TooLateError(f"{self.key!r} has not come back in time") from None
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import platform
 import sys
 import time
+import warnings
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dask
+from dask.utils import format_bytes
 
-from scaler_cluster import __version__, arguments
-from scaler_cluster.errors import ClusterUnreachableError, ConfigError
+from scaler_cluster import arguments
+from scaler_cluster.client import worker_context
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError, ScalerError
 from scaler_cluster.ids import SNAPSHOT
 from scaler_cluster.wire.feed import Snapshot
+from scaler_exec import code
+from scaler_exec.distributed.awaiting import awaited, is_in_loop
 from scaler_exec.distributed.timing import TooLateError, seconds_of
 from scaler_monitoring.feed import Feed
 
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
 
 START_S = 60.0
 """How long the workers of a new LocalCluster are waited for, at most."""
+FRESH_S = 2.0
+"""How old what a representation says of workers may be, and how long it is waited for."""
+PACKAGES = ("scaler_exec", "dask", "cloudpickle", "numpy", "pandas")
+"""Those of which other versions in workers matter."""
 SILENCE_S = 15.0
 """A scheduler that publishes nothing for so long is not reached from here."""
 
@@ -42,6 +52,11 @@ class Observing:
 
     _engine: EngineClient
     cluster: LocalCluster | None
+    asynchronous: bool
+    scheduler_file: str | None = None
+    """Where :meth:`write_scheduler_file` has written."""
+    _seen: tuple[float, Snapshot | None] = (-math.inf, None)
+    """The last snapshot that :meth:`_sizes` has seen, and when."""
 
     def _await_snapshot(
         self, is_wanted: Callable[[Snapshot], bool], timeout_s: float | None = None
@@ -84,10 +99,28 @@ class Observing:
                 self._await_snapshot(lambda now: len(_serving(now)) >= cluster.processes, START_S)
             cluster.has_started = True
 
+    def _sizes(self) -> str:
+        """Return what the representation of the client says of workers, not older than FRESH_S.
+
+        Nothing, if the scheduler does not answer soon; in an event loop, what was known before.
+        """
+        at, now = self._seen
+        if time.monotonic() - at > FRESH_S and not is_in_loop():
+            with contextlib.suppress(ScalerError, TimeoutError):
+                now = self._await_snapshot(lambda _: True, FRESH_S)
+            self._seen = time.monotonic(), now
+        if now is None:
+            return ""
+        workers = _serving(now)
+        limit = sum(one.memory_limit_bytes or 0 for one in workers)
+        memory = f", memory={format_bytes(limit)}" if limit else ""
+        return f" processes={len(workers)} threads={len(workers)}{memory}"
+
     def _snapshot(self) -> Snapshot:
         self._await_start()
         return self._await_snapshot(lambda _: True)
 
+    @awaited
     def wait_for_workers(self, n_workers: int, timeout: float | str | None = None) -> None:
         """Wait until there are so many workers; raises TimeoutError."""
         count = arguments.whole("n_workers", n_workers, 0)
@@ -110,6 +143,7 @@ class Observing:
             "workers": {_name_of(one): _described(one) for one in shown},
         }
 
+    @awaited
     def nthreads(self, workers: str | Iterable[str] | None = None) -> dict[str, int]:
         """Return how many tasks each worker runs at a time: one."""
         wanted = _wanted(workers)
@@ -118,6 +152,7 @@ class Observing:
 
     ncores = nthreads
 
+    @awaited
     def processing(self, workers: str | Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
         """Return the function that each worker runs."""
         wanted = _wanted(workers)
@@ -127,27 +162,51 @@ class Observing:
             if (name := _name_of(one)) and (wanted is None or name in wanted)
         }
 
+    @awaited
     def get_versions(self, check: bool = False, packages: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the versions of the scheduler and of this process, and of packages here.
+        """Return the versions of the scheduler, of this process and of each worker.
 
-        A worker or client of another Python than the cluster's is refused when it comes, so a
-        ``check`` has nothing to find.
+        A worker tells them once it has done what it runs; inside of a task, none does. With a
+        ``check`` there is a warning if workers have other packages than this process. One of
+        another Python is refused when it comes.
+
+        Args:
+            check: Whether to compare.
+            packages: Names of packages that are asked for, besides those that matter anyway.
+
         """
         now = self._snapshot().scheduler
-        here: dict[str, str] = {"python": platform.python_version(), "scaler_exec": __version__}
-        here["dask"] = dask.__version__
-        for name in packages:
-            here[name] = getattr(sys.modules.get(name), "__version__", "not imported")
-        there = {"python": now.python, "scaler_exec": now.release}
-        host = {"python": sys.version, "OS": platform.system(), "machine": platform.machine()}
-        return {
-            "scheduler": {"host": {"host": now.host}, "packages": there},
-            "client": {"host": host, "packages": here},
-            "workers": {},
+        names = (*PACKAGES, *packages)
+        workers: dict[str, Any] = {}
+        if not worker_context.is_worker():
+            workers = code.run(self._engine, _versions, names)
+        found = {
+            "scheduler": {
+                "host": {"host": now.host},
+                "packages": {"python": now.python, "scaler_exec": now.release},
+            },
+            "client": _versions(names),
+            "workers": workers,
         }
+        if check:
+            _compare(found["client"]["packages"], workers)
+        return found
+
+    @property
+    def dashboard_link(self) -> str:
+        """The link that opens the cluster's dashboard; empty: there is none."""
+        if self.cluster is not None:
+            return self.cluster.dashboard_link
+        return str(self._engine.dashboard_link or "")
 
     def write_scheduler_file(self, scheduler_file: str | os.PathLike[str]) -> None:
-        """Write a file by which ``Client(scheduler_file=...)`` finds the scheduler."""
+        """Write a file by which ``Client(scheduler_file=...)`` finds the scheduler.
+
+        Raises ValueError if this client has written one.
+        """
+        if self.scheduler_file is not None:
+            raise ValueError(f"this client has written {self.scheduler_file}")
+        self.scheduler_file = str(scheduler_file)
         Path(scheduler_file).write_text(
             json.dumps({"type": "Scheduler", "address": self._engine._session.address}),
             encoding="utf-8",
@@ -161,6 +220,33 @@ def read_scheduler_file(scheduler_file: str | os.PathLike[str]) -> str:
     if not address:
         raise ConfigError(f"{scheduler_file} names no address of a scheduler")
     return str(address)
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, Any]:
+    """Return what this process runs on, and the versions of packages; None: it lacks one."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            # That of what is imported, whatever its distribution is called.
+            found[name] = getattr(import_module(name), "__version__", "")
+        except ImportError:
+            found[name] = None
+    host = {"python": sys.version, "OS": platform.system(), "machine": platform.machine()}
+    return {"host": host, "packages": found}
+
+
+def _compare(here: Mapping[str, str | None], workers: Mapping[str, Any]) -> None:
+    """Warn of packages that workers have in another version."""
+    others = {
+        f"{name} {version or 'is not there'} in {worker}, {here[name] or 'is not there'} here"
+        for worker, there in workers.items()
+        for name, version in there["packages"].items()
+        if version != here[name]
+    }
+    if others:
+        warnings.warn(
+            f"workers have other versions of packages: {'; '.join(sorted(others))}", stacklevel=4
+        )
 
 
 def _wanted(workers: str | Iterable[str] | None) -> set[str] | None:

@@ -17,6 +17,7 @@ from scaler_cluster.client.actors import create
 from scaler_cluster.client.dask_graph import merge_options
 from scaler_cluster.client.graph import itself
 from scaler_exec.distributed.acting import find
+from scaler_exec.distributed.awaiting import awaited
 from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 
 if TYPE_CHECKING:
@@ -218,6 +219,7 @@ class Submitting:
         owner: Any = self
         return Future(task, owner)
 
+    @awaited
     def scatter(
         self,
         data: Any,

@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from scaler_exec.distributed.awaiting import soon
 from scaler_exec.distributed.current import default_client
 from scaler_exec.distributed.futures_of import futures_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+    from types import TracebackType
 
 
-@contextlib.contextmanager
-def performance_report(
-    filename: str | os.PathLike[str] = "dask-report.html", **ignored: object
-) -> Iterator[None]:
-    """Write a page about what the cluster of the default client does in the body of ``with``.
+class performance_report:  # noqa: N801 - its name where programs have it from
+    """Writes a page about what the cluster of the default client does in the body of ``with``.
 
-    Raises ConfigError as ``scaler_exec.Client.performance_report`` does.
+    Also of ``async with``. Raises ConfigError as ``scaler_exec.Client.performance_report`` does.
     """
-    with default_client()._engine.performance_report(filename):
-        yield
+
+    def __init__(
+        self, filename: str | os.PathLike[str] = "dask-report.html", **ignored: object
+    ) -> None:
+        self._filename = filename
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._report = default_client()._engine.performance_report(self._filename)
+        self._report.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the page."""
+        self._report.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> None:
+        """Begin."""
+        await soon(self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the page."""
+        await soon(partial(self.__exit__, kind, error, trace))
 
 
 def progress(*futures: Any, **ignored: object) -> None:

@@ -171,6 +171,7 @@ def test_cancelled_and_released(client, flags):
 
 
 @covers("Future.add_done_callback Future.client Future.executor")
+@covers("Client.asynchronous LocalCluster.asynchronous")
 def test_more_of_a_future(client):
     """It calls back, can be awaited, shows its state, and does not leave the process."""
     one = client.submit(inc, 1)
@@ -180,6 +181,7 @@ def test_more_of_a_future(client):
 
     assert [one] == called
     assert client is one.client is one.executor
+    assert client.asynchronous is client.cluster.asynchronous is False
     assert int is one.type
     assert f"<Future: finished, type: int, key: {one.key}>" == repr(one)
 
@@ -291,6 +293,8 @@ def test_which_client(client):
     """In a task that of the task; else the default one, or that of a context."""
     assert (10, [1, 2, 3, 4], 5, 2) == client.submit(nested, 4).result()
     assert client is ours.get_client() is ours.default_client() is ours.Client.current()
+    with pytest.raises(ValueError, match="no client"):
+        ours.Client.current(allow_global=False)
     with ours.Client(client.cluster, set_as_default=False) as other:
         assert client is ours.default_client()
         with other.as_current():
@@ -394,15 +398,52 @@ def test_what_there_is(client, tmp_path):
     assert (2, set(names)) == (info["n_workers"], set(info["workers"]))
     assert client.scheduler.address == info["address"]
     assert set(names) == set(client.processing())
-    assert "python" in client.get_versions(check=True)["scheduler"]["packages"]
     assert "" == client.dashboard_link
+    assert "processes=2 threads=2>" in repr(client)
+    assert repr(client.scheduler.address)[1:-1] in client._repr_html_()
     with pytest.raises(TimeoutError):
         client.wait_for_workers(3, timeout=0.3)
     client.write_scheduler_file(tmp_path / "file")
+    with pytest.raises(ValueError, match="has written"):
+        client.write_scheduler_file(tmp_path / "other")
     with ours.Client(scheduler_file=tmp_path / "file", set_as_default=False) as other:
         assert 2 == other.submit(inc, 1).result()
+    assert "No scheduler connected" in repr(other)
+    assert "No scheduler connected" in other._repr_html_()
+    with dask.config.set({"scheduler-address": client.scheduler.address}):
+        other = ours.Client(set_as_default=False)
+    assert (None, client.scheduler.address) == (other.cluster, other.scheduler.address)
+    other.close()
     with client.get_executor(retries=1, pure=False) as executor:
         assert [1, 2] == list(executor.map(inc, range(2)))
+
+
+def test_versions_of_each_worker(client, monkeypatch):
+    """They are compared with those here; a package that is another one there is named."""
+    found = client.get_versions(packages=["psutil", "no_such_package"])
+    assert {"worker-0", "worker-1"} == set(found["workers"])
+    here = found["client"]
+    assert all(here["packages"] == one["packages"] for one in found["workers"].values())
+    assert (None, True) == (here["packages"]["no_such_package"], "psutil" in here["packages"])
+    monkeypatch.setattr(dask, "__version__", "0.0")
+    with pytest.warns(UserWarning, match=r"dask [\d.]+ in worker-1, 0.0 here"):
+        client.get_versions(check=True)
+
+
+def test_calls_on_workers_that_fail_or_are_not_waited_for(client, flags):
+    """A failure is raised, returned or left out, as is asked."""
+    name = next(iter(client.nthreads()))
+    with pytest.raises(ZeroDivisionError):
+        client.run(fail, 1, workers=name)
+    assert isinstance(client.run(fail, 1, on_error="return", workers=name)[name], ZeroDivisionError)
+    assert {} == client.run(fail, 1, on_error="ignore", workers=name)
+    with pytest.raises(ValueError, match="on_error"):
+        client.run(fail, 1, on_error="other")
+    with pytest.raises(NotImplementedError, match="nannies"):
+        client.run(fail, 1, nanny=True)
+    assert client.run(hold, flags.path("go"), wait=False, workers=name) is None
+    flags.wait("go.began")
+    flags.set("go")
 
 
 def test_what_tasks_say(client, capfd, caplog):
@@ -443,7 +484,7 @@ def test_a_cluster_of_ones_own():
         assert ("closed", "closed") == (client.status, cluster.status)
         with pytest.raises(RuntimeError):
             client.submit(inc, 1)
-    for wrong in ({"asynchronous": True}, {"unheard": 1}):
+    for wrong in ({"n_workers": 1.5}, {"unheard": 1}):
         with pytest.raises((NotImplementedError, TypeError)):
             ours.Client(**wrong)
 
@@ -715,8 +756,6 @@ def test_code_goes_to_workers(client, tmp_path):
     assert {"hellosoft"} == set(said.values())
     client.unregister_worker_plugin("greeting")
     assert {None} == set(client.run(os.environ.get, "GREETING").values())
-    with pytest.raises(NotImplementedError, match="waits for all"):
-        client.run(os.getpid, wait=False)
     with pytest.raises(NotImplementedError, match="restart_workers"):
         ours.PipInstall(["x"], restart_workers=True)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import io
 import logging
 import random
@@ -20,7 +22,7 @@ from dask.tokenize import tokenize  # noqa: F401
 from dask.utils import tmpfile  # noqa: F401
 from packaging.version import Version as LooseVersion  # noqa: F401
 
-from scaler_exec.distributed import LocalCluster
+from scaler_exec.distributed import Client, LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +32,8 @@ MACOS = WINDOWS = COMPILED = False
 NO_AMM: dict[str, Any] = {}
 time = clock.time
 monotonic = clock.monotonic
+LIMIT_S = 60.0
+"""How long a coroutine may take."""
 
 
 def inc(x: Any) -> Any:
@@ -179,10 +183,70 @@ def cluster(nworkers: int = 2, nanny: object = None, **_: object) -> Iterator[An
         yield {"address": made.scheduler_address}, workers
 
 
-def gen_cluster(*_: object, **__: object) -> Callable[[Any], Any]:
-    """Return what marks a test that runs scheduler and workers as coroutines of its own."""
-    return pytest.mark.asynchronous
+class Named:
+    """A scheduler or worker, of which a test may know the address alone."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from stand_in import InsideError  # type: ignore[import-not-found]
+
+        raise InsideError(name)
+
+
+clusters: dict[int, LocalCluster] = {}
+"""Clusters by their number of workers, which all coroutines share."""
+
+
+def cluster_of(workers: int) -> LocalCluster:
+    """Return the cluster of so many workers."""
+    found = clusters.get(workers)
+    if found is None:
+        found = clusters[workers] = LocalCluster(n_workers=workers, threads_per_worker=1)
+        found.wait_for_workers(workers)
+    return found
+
+
+def gen_cluster(
+    nthreads: Any = (1, 2), *, client: bool = False, client_kwargs: Any = None, **_: object
+) -> Callable[[Any], Any]:
+    """Return what runs a coroutine with a client, the scheduler and the workers, by their names."""
+
+    def decorate(test: Any) -> Any:
+        first = client + 1 + len(nthreads)
+
+        async def body(args: Any, kwargs: Any) -> None:
+            made = cluster_of(min(len(nthreads), 2))
+            here = [Named(made.scheduler_address)]
+            here += [Named(f"worker-{number}") for number in range(len(nthreads))]
+            if not client:
+                await test(*here, *args, **kwargs)
+                return
+            async with Client(made, asynchronous=True, **(client_kwargs or {})) as joined:
+                await test(joined, *here, *args, **kwargs)
+
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            asyncio.run(asyncio.wait_for(body(args, kwargs), LIMIT_S))
+
+        parameters = list(inspect.signature(test).parameters.values())[first:]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return pytest.mark.asynchronous(run)
+
+    return decorate
 
 
 def gen_test(*_: object, **__: object) -> Callable[[Any], Any]:
-    return pytest.mark.asynchronous
+    """Return what runs a coroutine."""
+
+    def decorate(test: Any) -> Any:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            asyncio.run(asyncio.wait_for(test(*args, **kwargs), LIMIT_S))
+
+        return pytest.mark.asynchronous(run)
+
+    return decorate

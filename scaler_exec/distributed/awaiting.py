@@ -1,0 +1,81 @@
+"""Calls that wait: in the event loop of an asynchronous client, they return what can be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError, Future
+from contextvars import ContextVar, copy_context
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from scaler_cluster.client.event_loops import arrival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_left: ContextVar[threading.Event | None] = ContextVar("scaler_distributed_left", default=None)
+"""In a thread that makes a call for a coroutine: set once that awaits it no more."""
+
+
+def is_in_loop() -> bool:
+    """Return True in a coroutine, or whatever else an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def soon(call: Callable[[], T]) -> T:
+    """Make a call that may wait, in a thread of its own, and return what it returns.
+
+    Not in one of the loop's threads: these are few, and a call may wait for what another does.
+    If who awaits it is cancelled, the call goes on; see :func:`check_awaited`.
+    """
+    left = threading.Event()
+    context = copy_context()
+    context.run(_left.set, left)
+    done: Future[T] = Future()
+    threading.Thread(target=context.run, args=(_make, call, done), daemon=True).start()
+    try:
+        await arrival(done)
+    except asyncio.CancelledError:
+        left.set()
+        raise
+    return done.result()
+
+
+def _make(call: Callable[[], T], done: Future[T]) -> None:
+    try:
+        value = call()
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(value)
+
+
+def check_awaited() -> None:
+    """Raise CancelledError in a call of :func:`soon` that nobody awaits any more."""
+    left = _left.get()
+    if left is not None and left.is_set():
+        raise CancelledError("nobody awaits this any more")
+
+
+def awaited(method: Callable[P, object]) -> Callable[P, Any]:
+    """Let a method that may wait return a coroutine, in an event loop.
+
+    It does so if its object is ``asynchronous``, or is called with ``asynchronous=True``.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        wanted = kwargs.get("asynchronous")
+        if wanted is None:
+            owner: Any = args[0]
+            wanted = owner.asynchronous and is_in_loop()
+        return soon(partial(method, *args, **kwargs)) if wanted else method(*args, **kwargs)
+
+    return call
