@@ -129,7 +129,7 @@ def run(
     """Call ``function(*args, **kwargs)`` once in each worker that is there now.
 
     A worker makes the call before all tasks that wait, once it has done what it was given before.
-    If it leaves before it has answered, or is killed for a task of others, the worker that is
+    If it leaves before it begins the call, or is killed for a task of others, the worker that is
     started in its place makes the call.
 
     Args:
@@ -147,7 +147,8 @@ def run(
         ConfigError: No worker has a name of ``workers``, or this is called in a task.
         ClusterUnreachableError: The scheduler does not say which workers there are.
         Exception: What the call raised in the first worker in which it raised; WorkerDiedError if
-            the call ended its worker, TaskLostError if one left and none is started in its place.
+            the call ended its worker, TaskLostError if it was lost with a worker that had begun
+            it, or if one left and none is started in its place.
 
     """
     arguments.function(function, "run")

@@ -101,7 +101,8 @@ def call_on_workers(
     """Let each of these workers make a call, once; return when all have answered or are gone.
 
     A worker answers when it has done what it runs, and what it was given ahead. If it leaves before
-    that, or is killed for a task of others, the one that is started in its place makes the call.
+    that, or is killed for a task of others, the one that is started in its place makes the call. A
+    call that was begun is not made again.
     Raises as :func:`present_workers` and :func:`chosen`.
     """
     listed = present_workers(session)
@@ -142,10 +143,8 @@ def _are_done(calls: Iterable[tuple[WorkerInfo, ScalerFuture[Any]]]) -> bool:
 
 
 def _is_lost(call: ScalerFuture[Any]) -> bool:
-    """Return True if a worker left before it answered, or was killed for another task meanwhile."""
-    if not call.done() or call.cancelled():
-        return call.cancelled()
-    return call._has_failed() and type(call.exception()) is TaskLostError
+    """Return True if a worker left, or was killed for another task, before it began the call."""
+    return call.cancelled()
 
 
 def _outcome(worker: WorkerInfo, future: ScalerFuture[Any]) -> Outcome:
