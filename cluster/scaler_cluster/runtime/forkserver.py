@@ -136,17 +136,23 @@ def start(
         os._exit(0)
 
 
-def end(pid: int, channel: socket.socket) -> None:
-    """End the server with its workers, and wait for that."""
+def end(pid: int, channel: socket.socket) -> list[int]:
+    """End the server with its workers, and wait for that.
+
+    Return the stderr of workers whose start was not read of before: they may have run tasks.
+    """
     channel.settimeout(END_TIMEOUT_S)
+    errors: list[int] = []
     with contextlib.suppress(OSError):
         channel.shutdown(socket.SHUT_WR)
-        # The fork server may still report before it ends.
-        while channel.recv(65536):
-            continue
+        data = b"its first report"
+        while data:
+            data, fds, _, _ = socket.recv_fds(channel, 65536, 1)
+            errors += fds
     channel.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    return errors
 
 
 def _serve(channel: socket.socket, worker_main: WorkerMain, inherited: list[int]) -> None:

@@ -197,9 +197,11 @@ class SupervisorShell(MachineShell):
         for slot in self._core.slots:
             if slot.pid:
                 forkserver.kill_group(slot.pid)
-        forkserver.end(self._server_pid, self._server)
+        late = forkserver.end(self._server_pid, self._server)
         for stderr in self._stderr.values():
             stderr.close()
+        for fd in late:
+            WorkerStderr(fd, self._selector, self._passage).close()
         self._passage.close()
 
 
