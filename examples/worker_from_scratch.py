@@ -28,7 +28,7 @@ NOWHERE = ["", "", "", 0]
 HEARTBEAT_S = 2.0
 RESEND_S = 1.0
 FRAME_BYTES = 8192
-PROTOCOL = 11
+PROTOCOL = 12
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 

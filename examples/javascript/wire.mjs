@@ -2,7 +2,7 @@
 
 import { decode, encode } from "@msgpack/msgpack";
 
-export const PROTOCOL = 11;
+export const PROTOCOL = 12;
 /** What Hello says of Python: who has none speaks of named calls alone. */
 export const NO_PYTHON = "";
 export const CALL_NAMED = 4;

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROTOCOL = 11
+PROTOCOL = 12
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 HELLO, WELCOME, REFUSED, HEARTBEAT, GOODBYE, UNKNOWN, SHUTDOWN = 1, 2, 3, 4, 5, 6, 7
 FUNCTION, SUBMIT, RESULTS, FAILED, OUTPUT = 10, 12, 14, 15, 16

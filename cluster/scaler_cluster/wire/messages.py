@@ -17,7 +17,7 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 
 # How a payload becomes a call.
 CALL_ARGS = 0

@@ -26,7 +26,8 @@ more such tasks: a report takes about 1 ms of CPU time in all processes. What is
 HELD_COUNT = 8
 HELD_S = 0.03
 HELD_MAX_S = 0.08
-"""Nobody sees this delay of a result, while the results of others come."""
+"""They are eight, or as many as end in HELD_S if these are more; and none waits for longer than
+HELD_MAX_S, which nobody sees while other results come."""
 BEYOND_HELD = 1.5
 BEYOND_HELD_S = 0.8 * LOW_WATER_S
 """A worker may have so many tasks, and so much work, beside what it reports together: something

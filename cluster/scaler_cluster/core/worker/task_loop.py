@@ -197,7 +197,9 @@ def _look_after_results(
     is_long = took_s >= FLUSH_S
     if _may_hold(core, host, work, now, took_s):
         host.expect_results(reports.held_until)
-        return 0.0 if is_long else min(now + OVERDUE_S, reports.held_until - 2 * took_s)
+        # After that, the next result would come too late.
+        last = reports.held_until - 2 * took_s
+        return 0.0 if is_long else min(now + OVERDUE_S, last)
     # What is last is reported by the host, at once.
     if work.cursor + 1 < work.stop or len(core.queue) > 1:
         if is_long or now - host.pumped_at >= OVERDUE_S:
