@@ -7,15 +7,19 @@ import threading
 from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from scaler_cluster.client.event_loops import arrival
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+    from typing_extensions import Self
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 _left: ContextVar[threading.Event | None] = ContextVar("scaler_distributed_left", default=None)
 """In a thread that makes a call for a coroutine: set once that awaits it no more."""
 
@@ -79,3 +83,70 @@ def awaited(method: Callable[P, object]) -> Callable[P, Any]:
         return soon(partial(method, *args, **kwargs)) if wanted else method(*args, **kwargs)
 
     return call
+
+
+class Entered(Protocol[T_co]):
+    """What is entered by ``with``."""
+
+    def __enter__(self) -> T_co:
+        """Enter it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> object:
+        """Leave it."""
+
+
+class AsyncEntered:
+    """What is entered by ``with``, which may wait, is entered by ``async with`` as well."""
+
+    async def __aenter__(self: Entered[T]) -> T:
+        """Enter it."""
+        return await soon(self.__enter__)
+
+    async def __aexit__(
+        self: Entered[object],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave it."""
+        await soon(partial(self.__exit__, kind, error, trace))
+
+
+class Opened(AsyncEntered):
+    """What is open until it is closed; if it is ``asynchronous``, from when it is awaited on."""
+
+    asynchronous: bool
+
+    def _start(self) -> None:
+        """Open it, if it has not been opened."""
+        raise NotImplementedError
+
+    def close(self) -> Any:
+        """Close it; awaited in an event loop, if it is asynchronous."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Open it; raises TypeError in an event loop, if it is asynchronous."""
+        if self.asynchronous and is_in_loop():
+            raise TypeError(f"an asynchronous {type(self).__name__} is opened by `async with`")
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Open it."""
+        return soon(self.__enter__).__await__()

@@ -21,7 +21,7 @@ from scaler_cluster.errors import SessionClosedError
 from scaler_cluster.process.dashboard_link import widget
 from scaler_exec.distributed import current
 from scaler_exec.distributed.arriving import Gathered, as_completed
-from scaler_exec.distributed.awaiting import awaited, soon
+from scaler_exec.distributed.awaiting import Opened, awaited
 from scaler_exec.distributed.cluster import LocalCluster
 from scaler_exec.distributed.coding import Coding
 from scaler_exec.distributed.computing import Computing
@@ -37,10 +37,7 @@ from scaler_exec.distributed.timing import seconds_of
 if TYPE_CHECKING:
     import contextlib
     import os
-    from collections.abc import Generator, Hashable
-    from types import TracebackType
-
-    from typing_extensions import Self
+    from collections.abc import Hashable
 
     from scaler_cluster.client.future import ScalerFuture
 
@@ -55,7 +52,7 @@ class SchedulerAddress:
         self.address = address
 
 
-class Client(Submitting, Computing, Observing, Managing, Coding, Sharing):
+class Client(Opened, Submitting, Computing, Observing, Managing, Coding, Sharing):
     """A client of a cluster, with the calls of ``distributed``'s.
 
     Equal calls share one task as long as somebody has a future of it. A task is cancelled when the
@@ -134,7 +131,7 @@ class Client(Submitting, Computing, Observing, Managing, Coding, Sharing):
             keys=security,
         )
         if not asynchronous:
-            self._connecting()
+            self._start()
 
     def _connect(
         self,
@@ -328,42 +325,12 @@ class Client(Submitting, Computing, Observing, Managing, Coding, Sharing):
     @awaited
     def start(self) -> None:
         """Connect an asynchronous client that is not connected; others are from the beginning."""
-        if self.status == "connecting":
-            self._connecting()
+        self._start()
 
-    async def _opened(self) -> Self:
-        await soon(self.start)
-        return self
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        """Connect an asynchronous client."""
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> Self:
-        """Connect an asynchronous client."""
-        return await self._opened()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await soon(self.close)
-
-    def __enter__(self) -> Self:
-        """Return the client."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
+    def _start(self) -> None:
+        with self._lock:
+            if self.status == "connecting":
+                self._connecting()
 
     def __repr__(self) -> str:
         """Show where the scheduler is, and how many workers there are."""

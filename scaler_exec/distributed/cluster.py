@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 import weakref
 from functools import partial
@@ -17,14 +18,11 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import SupervisorOptions
-from scaler_exec.distributed.awaiting import awaited, soon
+from scaler_exec.distributed.awaiting import Opened, awaited
 from scaler_exec.distributed.refused import refused_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Mapping
 
 IGNORED = frozenset(
     ("local_directory", "loop", "processes", "scheduler_sync_interval", "silence_logs",
@@ -33,7 +31,7 @@ IGNORED = frozenset(
 """Keywords that make no difference here."""
 
 
-class LocalCluster:
+class LocalCluster(Opened):
     """Workers on this machine, which end with this process or with :meth:`close`.
 
     A worker of this engine is a process that runs one task at a time. So ``n_workers`` of
@@ -97,6 +95,7 @@ class LocalCluster:
             bare = (host or "127.0.0.1").removeprefix("tcp://")
             address = f"tcp://{bare}:{scheduler_port}"
         self.asynchronous = asynchronous
+        self._lock = threading.Lock()
         self._made: EmbeddedCluster | None = None
         self.name = name or f"{type(self).__name__}-{uuid4().hex[:8]}"
         self.has_started = False
@@ -112,8 +111,10 @@ class LocalCluster:
             self._start()
 
     def _start(self) -> None:
-        self._made = made = self._starting()
-        self._stop = weakref.finalize(self, made.stop)
+        with self._lock:
+            if self._made is None:
+                self._made = made = self._starting()
+                self._stop = weakref.finalize(self, made.stop)
 
     @property
     def _cluster(self) -> EmbeddedCluster:
@@ -182,41 +183,6 @@ class LocalCluster:
         """End the scheduler and the workers, even if tasks are running; idempotent."""
         if self._made is not None:
             self._stop()
-
-    async def _started(self) -> Self:
-        if self.status == "created":
-            await soon(self._start)
-        return self
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        """Start an asynchronous cluster."""
-        return self._started().__await__()
-
-    async def __aenter__(self) -> Self:
-        """Start an asynchronous cluster."""
-        return await self._started()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await soon(self.close)
-
-    def __enter__(self) -> Self:
-        """Return the cluster."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def __repr__(self) -> str:
         """Show its name, address, state and size."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from functools import partial
 from pathlib import Path
@@ -136,7 +135,7 @@ class Coding:
             *args: What it takes.
             workers: Names of workers or machines; a text is one. Default: all.
             wait: Whether to return what comes; else it returns None at once, and what a call
-                raises is lost.
+                raises is told by :func:`threading.excepthook`.
             nanny: Must be False: there are none.
             on_error: "raise" what the first one raised; "return" has the exception in place of
                 what a call returned, "ignore" leaves it out.
@@ -154,7 +153,7 @@ class Coding:
         call = partial(self._run, plain(function), args, kwargs, named, on_error)
         if wait:
             return call()
-        threading.Thread(target=_losing, args=(call,), daemon=True).start()
+        threading.Thread(target=call, name="scaler-run", daemon=True).start()
         return None
 
     def _run(
@@ -184,8 +183,3 @@ def _outcome_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs), None
     except Exception as error:
         return None, error
-
-
-def _losing(call: Callable[[], object]) -> None:
-    with contextlib.suppress(Exception):
-        call()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import coordination, worker_context
-from scaler_exec.distributed.awaiting import awaited, check_awaited, soon
+from scaler_exec.distributed.awaiting import AsyncEntered, awaited, check_awaited
 from scaler_exec.distributed.current import find_current
 from scaler_exec.distributed.finding import get_client
 from scaler_exec.distributed.sharing import receiving, sendable
@@ -15,7 +14,6 @@ from scaler_exec.distributed.timing import Duration, TooLateError, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -71,7 +69,7 @@ class _Shared(coordination._Named):
         return answer
 
 
-class _Held(_Shared, coordination._Leased):
+class _Held(AsyncEntered, _Shared, coordination._Leased):
     """What is held in the body of ``with`` or of ``async with``."""
 
     @awaited
@@ -79,19 +77,6 @@ class _Held(_Shared, coordination._Leased):
         """Give it back; return True. Raises RuntimeError if this object does not hold it."""
         super().release()
         return True
-
-    async def __aenter__(self) -> Self:
-        """Acquire it."""
-        return await soon(self.__enter__)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Release it."""
-        await soon(partial(self.__exit__, kind, error, trace))
 
 
 class Lock(_Held, coordination.Lock):

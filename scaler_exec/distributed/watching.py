@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from scaler_exec.distributed.awaiting import soon
+from scaler_exec.distributed.awaiting import AsyncEntered
 from scaler_exec.distributed.current import default_client
 from scaler_exec.distributed.futures_of import futures_of
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class performance_report:  # noqa: N801 - its name where programs have it from
+class performance_report(AsyncEntered):  # noqa: N801 - its name where programs have it from
     """Writes a page about what the cluster of the default client does in the body of ``with``.
 
     Also of ``async with``. Raises ConfigError as ``scaler_exec.Client.performance_report`` does.
@@ -41,19 +40,6 @@ class performance_report:  # noqa: N801 - its name where programs have it from
     ) -> None:
         """Write the page."""
         self._report.__exit__(kind, error, trace)
-
-    async def __aenter__(self) -> None:
-        """Begin."""
-        await soon(self.__enter__)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Write the page."""
-        await soon(partial(self.__exit__, kind, error, trace))
 
 
 def progress(*futures: Any, **ignored: object) -> None:

@@ -104,6 +104,9 @@ def test_it_is_connected_where_it_is_awaited(cluster):
         ):
             await own.wait_for_workers(1)
             await joined.start()
+            with pytest.raises(TypeError, match="`async with`"), joined:
+                pass
+            assert "running" == joined.status
             assert 2 == await joined.submit(inc, 1)
         return own.status, joined.status
 
@@ -112,6 +115,26 @@ def test_it_is_connected_where_it_is_awaited(cluster):
     with pytest.raises(ValueError, match="has not started"):
         _ = created.scheduler_address
     assert ("closed", "closed") == asyncio.run(program())
+
+
+def test_who_awaits_a_cluster_at_the_same_time_gets_one():
+    """It is started once, and so is what two coroutines await."""
+    cluster = ours.LocalCluster(n_workers=1, threads_per_worker=1, asynchronous=True)
+
+    async def opened(one):
+        return await one
+
+    async def program():
+        assert {cluster} == set(await asyncio.gather(opened(cluster), opened(cluster)))
+        client = ours.Client(cluster, asynchronous=True)
+        await asyncio.gather(opened(client), opened(client))
+        address, engine = cluster.scheduler_address, client._engine
+        await opened(client)
+        assert (address, engine) == (cluster.scheduler_address, client._engine)
+        await client.close()
+        await cluster.close()
+
+    asyncio.run(program())
 
 
 class Counter:

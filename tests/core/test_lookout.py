@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaler_cluster.core.delivery.channel import PROBE_AFTER_S
 from scaler_cluster.core.records.limits import FLUSH_S
 from scaler_cluster.core.worker.lookout import BUSY_S, IDLE_S, LEAST_S, LONG_S, REST_S, Lookout
 from scaler_cluster.core.worker.task_loop import OVERDUE_S
@@ -46,6 +47,22 @@ def test_a_long_task_is_not_disturbed(lookout):
     assert (lookout.listens, lookout.look_at) == (True, 10.5 + BUSY_S), "tasks end meanwhile"
     look(lookout, 12.5, last_end=10.4, took_s=LONG)
     assert (lookout.listens, lookout.look_at) == (True, 12.5 + IDLE_S), "this one is longer"
+
+
+def test_what_arrived_during_a_task_of_seconds_is_acknowledged_in_time(lookout):
+    """After tasks that take longer than IDLE_S, the thread looks so soon, however many have ended."""
+    lookout.begin(10.0, 3.0)
+    assert (lookout.listens, lookout.look_at) == (True, 10.0 + IDLE_S)
+    look(lookout, 10.5, last_end=10.0, took_s=3.0)
+    assert (lookout.listens, lookout.look_at) == (True, 10.5 + IDLE_S)
+    assert PROBE_AFTER_S > IDLE_S
+
+
+def test_a_long_task_after_short_ones_is_acknowledged_in_time(lookout):
+    """The first look finds that it is long."""
+    lookout.begin(10.0, SHORT)
+    look(lookout, 10.05, last_end=10.0, took_s=SHORT)
+    assert (lookout.listens, lookout.look_at) == (True, 10.05 + IDLE_S)
 
 
 def test_one_long_task_after_the_other_wakes_nobody(lookout):

@@ -102,8 +102,7 @@ def call_on_workers(
 
     A worker answers when it has done what it runs, and what it was given ahead. If it leaves before
     that, or is killed for a task of others, the one that is started in its place makes the call. A
-    call that was begun is not made again.
-    Raises as :func:`present_workers` and :func:`chosen`.
+    call that was begun is not made again. Raises as :func:`present_workers` and :func:`chosen`.
     """
     listed = present_workers(session)
     asked: dict[str, tuple[WorkerInfo, ScalerFuture[Any]]] = {}

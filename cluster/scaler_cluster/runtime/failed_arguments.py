@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CHARS_MAX = 200
 """Of the text, and of no argument more."""
 WAIT_S = 0.1
+"""The worker does nothing else meanwhile."""
 ITEMS_MAX = 1000
 """A collection of a user's own type is not looked into if it has more."""
 COLLECTIONS = (str, bytes, bytearray, list, tuple, dict, set, frozenset)

@@ -145,10 +145,11 @@ def end(pid: int, channel: socket.socket) -> list[int]:
     errors: list[int] = []
     with contextlib.suppress(OSError):
         channel.shutdown(socket.SHUT_WR)
-        data = b"its first report"
-        while data:
-            data, fds, _, _ = socket.recv_fds(channel, 65536, 1)
+        while True:
+            report, fds, _, _ = socket.recv_fds(channel, 65536, 1)
             errors += fds
+            if not report:
+                break
     channel.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

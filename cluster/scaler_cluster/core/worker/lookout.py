@@ -25,7 +25,8 @@ IDLE_S = 0.5
 """So often the control thread looks in any case, while a task runs: for acknowledgements and
 repetitions, which are in no hurry."""
 BUSY_S = 2.0
-"""So often if tasks have ended since it looked last: the main thread sees to it between them."""
+"""So often while one task after the other ends within IDLE_S: the main thread sees to it between
+them. After longer ones, the scheduler would probe a worker that acknowledges nothing."""
 
 
 class Lookout:
@@ -51,7 +52,7 @@ class Lookout:
     def begin(self, now: float, took_s: float) -> bool:
         """The main thread goes on to tasks, which may take as long as the last one did."""
         self.listens = took_s >= self.long_s
-        due = now + (BUSY_S if self.listens else self._rest_s)
+        due = now + (self._idle_s(took_s) if self.listens else self._rest_s)
         if self.look_at <= due + FLUSH_S:
             return False
         self.look_at = due
@@ -93,6 +94,10 @@ class Lookout:
             self.look_at = max(due, now + LEAST_S)
         else:
             self.listens = max(took_s, runs_s) >= self.long_s
-            idle_s = IDLE_S if has_rested else BUSY_S
+            idle_s = IDLE_S if has_rested else self._idle_s(took_s)
             pause_s = idle_s if self.listens else self._rest_s
             self.look_at = now + (LONG_S if interrupts else pause_s)
+
+    def _idle_s(self, took_s: float) -> float:
+        """Return how long to sleep if what arrives wakes the thread, after a task of so long."""
+        return BUSY_S if self.long_s <= took_s < IDLE_S else IDLE_S
