@@ -62,6 +62,7 @@ from scaler_exec.distributed.current import default_client
 from scaler_exec.distributed.finding import (
     fire_and_forget,
     get_client,
+    get_worker,
     local_client,
     worker_client,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "fire_and_forget",
     "futures_of",
     "get_client",
+    "get_worker",
     "local_client",
     "performance_report",
     "print",

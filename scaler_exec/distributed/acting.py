@@ -45,7 +45,6 @@ class Actor:
         return Actor, (self._handle,)
 
 
-def find(handle: actors.ActorHandle) -> Actor:
-    """Return the actor once it is there; the task that stands for it."""
-    actors.ready(handle).result()
+def find(handle: actors.ActorHandle, made: object) -> Actor:
+    """Return the actor; the task that stands for it, which needs the one that made it."""
     return Actor(handle)

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
+import dask
 import psutil
 
 from scaler_cluster import arguments
@@ -50,7 +51,8 @@ class LocalCluster(Opened):
             in its place.
         memory_limit: Resident memory beyond which a worker's process is killed: bytes, text as
             "4GB", or a share of the machine's as 0.25; None, 0 and "auto": no limit.
-        resources: What the tasks of each worker may use, as ``{"GPU": 1}``.
+        resources: What the tasks of each worker may use, as ``{"GPU": 1}``; default: Dask's
+            setting ``distributed.worker.resources``.
         asynchronous: For programs of asyncio: it is started by ``await`` or ``async with``, and in
             the event loop calls that wait return what is to be awaited.
         **ignored: Keywords in :data:`IGNORED`, which make no difference.
@@ -87,6 +89,8 @@ class LocalCluster(Opened):
             memory_limit_bytes=_memory_limit(memory_limit),
             worker_names=tuple(f"worker-{number}" for number in range(workers * threads)),
         )
+        if resources is None:
+            resources = dask.config.get("distributed.worker.resources", None)
         if resources:
             shared = {one: amount * workers for one, amount in resources.items()}
             supervising = supervising.sharing(shared)

@@ -22,7 +22,8 @@ class Computing:
     """The part of a client that takes collections and graphs.
 
     ``named`` are ``workers``, ``allow_other_workers``, ``resources``, ``retries`` and ``priority``,
-    as of :meth:`Client.submit`; others are ignored.
+    as of :meth:`Client.submit`; others are ignored, but for ``actors``: that is a
+    NotImplementedError.
     """
 
     _engine: EngineClient
@@ -46,6 +47,7 @@ class Computing:
         ``sync``, it waits and returns the values. With ``traverse``, lists and dicts that have
         collections in them are taken as well.
         """
+        _refuse_actors(named)
         is_single = not isinstance(collections, (list, tuple, set, frozenset))
         given = [collections] if is_single else list(collections)
         if traverse:
@@ -80,6 +82,7 @@ class Computing:
 
         A list gives a list, a single one gives one.
         """
+        _refuse_actors(named)
         is_several = isinstance(collections, (list, tuple, set, frozenset))
         given = list(collections) if is_several else collections
         return self._engine.persist(given, optimize_graph=optimize_graph, **named)
@@ -89,6 +92,7 @@ class Computing:
 
         Without ``sync``, it returns futures in place of the values, at once.
         """
+        _refuse_actors(named)
         if sync:
             return self._got(dsk, keys, named)
         options = dask_graph.merge_options(self._engine._asked.task, named)
@@ -107,6 +111,16 @@ class Computing:
     @awaited
     def _got(self, dsk: Any, keys: Any, named: dict[str, Any]) -> Any:
         return _listed(keys, self._engine.dask_get(dsk, keys, **named))
+
+
+def _refuse_actors(named: Mapping[str, Any]) -> None:
+    actors = named.get("actors")
+    # Collections, which stand for keys, are neither true nor false.
+    if actors is not None and actors is not False:
+        raise NotImplementedError(
+            "a node of a graph cannot be an actor: make it by submit(cls, actor=True), and give it "
+            "to the nodes"
+        )
 
 
 def _listed(keys: Any, values: Any) -> Any:

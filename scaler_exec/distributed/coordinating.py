@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,7 @@ class Semaphore(_Held, coordination.Semaphore):
     """See :class:`scaler_exec.Semaphore`. ``scheduler_rpc`` and ``loop`` are ignored."""
 
     get_value = awaited(coordination.Semaphore.get_value)
+    _is_closed = False
 
     def __init__(
         self,
@@ -131,10 +133,41 @@ class Semaphore(_Held, coordination.Semaphore):
     ) -> None:
         super().__init__(max_leases, name, self._find(client))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Take along that it was closed, as well."""
+        return super().__getstate__() | {"_is_closed": self._is_closed}
+
     @awaited
     def acquire(self, timeout: Duration = None) -> bool:
-        """Acquire one of the leases; return False if that was not possible in time."""
+        """Acquire one of the leases; return False if that was not possible in time.
+
+        Raises RuntimeError if this object was closed.
+        """
         return super().acquire(seconds_of("timeout", timeout))
+
+    def _acquire(self, timeout: float | None, count: int = 1) -> bool:
+        if self._is_closed:
+            raise RuntimeError(f"Semaphore {self.name!r} is not known or already closed.")
+        return super()._acquire(timeout, count)
+
+    def release(self) -> Any:
+        """Give a lease back; return True. Raises RuntimeError at once if this object has none."""
+        if not self._leases:
+            raise RuntimeError(f"Released too often: {self!r} holds no lease that it acquired")
+        return super().release()
+
+    @awaited
+    def close(self) -> None:
+        """Give back what this object holds; it, and copies made of it later, acquire no more.
+
+        Idempotent. Other objects of the name can go on: the scheduler keeps nothing that nobody
+        holds.
+        """
+        self._is_closed = True
+        while self._leases:
+            # A lease may have ended before.
+            with contextlib.suppress(RuntimeError):
+                coordination.Semaphore.release(self)
 
 
 class Event(_Shared, coordination.Event):

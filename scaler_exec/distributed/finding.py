@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import worker_context
 from scaler_cluster.errors import ConfigError
-from scaler_exec.distributed.client import Client
+from scaler_exec.distributed.client import Client, SchedulerAddress
 from scaler_exec.distributed.current import default_client, find_current
 from scaler_exec.distributed.futures_of import futures_of
 
@@ -44,6 +45,36 @@ def worker_client(
 
 
 local_client = worker_client
+
+
+class TaskWorker:
+    """The worker that runs a task, as :func:`get_worker` returns it.
+
+    A program may set attributes of its own: all tasks that run in the process later find them.
+    """
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = self.address = name
+        self.scheduler = SchedulerAddress(address)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a worker has a name, an address, a scheduler, and what programs set; not {name!r}"
+        )
+
+
+def get_worker() -> Any:
+    """Return the :class:`TaskWorker` that runs this task, always the same one in a process.
+
+    Raises ValueError outside of tasks.
+    """
+    session = worker_context.nested_session()
+    if session is None:
+        raise ValueError("No worker found: this is no task")
+    return _this_worker(worker_context.name, session.address)
+
+
+_this_worker = cache(TaskWorker)
 
 
 def fire_and_forget(obj: Any) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from scaler_cluster.client.event_loops import arrival
 from scaler_cluster.client.future import PLAIN, FutureHandle, ScalerFuture, load
-from scaler_cluster.client.graph import FLAT
+from scaler_cluster.client.graph import FLAT, itself
 from scaler_cluster.client.task_session import TaskSession
 from scaler_cluster.errors import FutureInsideError
 from scaler_exec.distributed.awaiting import awaited, is_in_loop
+from scaler_exec.distributed.current import default_client
 from scaler_exec.distributed.refused import refused_of
 from scaler_exec.distributed.timing import TooLateError, seconds_of
 
@@ -50,6 +51,9 @@ class FutureClient(Protocol):
     def retry(self, futures: Any) -> Any:
         """Run tasks again that failed."""
 
+    def task_of(self, key: Hashable) -> Task:
+        """Return the task of a key; raises KeyError."""
+
 
 class Task(FutureHandle):
     """What the futures of one key share. When the last of them goes, the task is cancelled.
@@ -58,7 +62,7 @@ class Task(FutureHandle):
     stand in args and kwargs for futures. It is emptied once the task has returned.
     """
 
-    __slots__ = ("__weakref__", "call", "future", "is_kept", "key", "serial", "session")
+    __slots__ = ("__weakref__", "call", "future", "is_kept", "key", "kind", "serial", "session")
 
     def __init__(
         self,
@@ -72,6 +76,8 @@ class Task(FutureHandle):
         self.key = key
         self.is_kept = is_kept
         """Somebody else has the engine's future as well: nothing is cancelled."""
+        self.kind = type(call[1][0]) if call and call[0] is itself and not call[-1] else None
+        """The type of a value that was scattered."""
         self.session = session
         self.future = future
         self.call = call
@@ -174,17 +180,18 @@ class Task(FutureHandle):
 
 
 class Future(FutureHandle, Generic[T]):
-    """The future of one key; a client makes it.
+    """The future of one key; a client makes it, and so does who knows the key of its task.
 
     It may be an argument of another task, also in lists, tuples and dicts. It cannot leave its
-    process otherwise.
+    process otherwise. Raises KeyError if the client, by default the default one, has no task of the
+    key.
     """
 
     __slots__ = ("__weakref__", "_client", "_task")
 
-    def __init__(self, task: Task, client: FutureClient) -> None:
-        self._task: Task | None = task
-        self._client = client
+    def __init__(self, key: Hashable | Task, client: FutureClient | None = None) -> None:
+        self._client: FutureClient = client or default_client()
+        self._task: Task | None = key if isinstance(key, Task) else self._client.task_of(key)
 
     @classmethod
     def beside(cls, key: Hashable, future: ScalerFuture[Any], client: FutureClient) -> Future[Any]:
@@ -237,8 +244,14 @@ class Future(FutureHandle, Generic[T]):
 
     @property
     def type(self) -> builtins.type | None:
-        """The type of the result, which is fetched for it; None: there is none."""
-        return type(self.task.outcome()[0]) if self.status == "finished" else None
+        """The type of the result, which is fetched for it, unless it was scattered.
+
+        None: there is none.
+        """
+        status = self.status
+        if status in {"pending", "finished"} and self.task.kind is not None:
+            return self.task.kind
+        return type(self.task.outcome()[0]) if status == "finished" else None
 
     def done(self) -> bool:
         """Return True if the task returned, failed or was cancelled."""

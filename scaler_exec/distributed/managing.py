@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import arguments
 from scaler_cluster.client.dask_graph import merge_options
 from scaler_exec.distributed.awaiting import awaited
+from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.timing import seconds_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.client import Client as EngineClient
     from scaler_cluster.wire.feed import Snapshot
     from scaler_exec.distributed.cluster import LocalCluster
+    from scaler_exec.distributed.future import Future
     from scaler_exec.executor import ScalerExecutor
 
 EXECUTOR_KEYWORDS = frozenset(
@@ -55,7 +57,7 @@ class Managing:
         # Before it connects: a keyword may be wrong.
         unknown = named.keys() - EXECUTOR_KEYWORDS
         if unknown:
-            raise TypeError(f"get_executor() does not know the argument {min(unknown)!r}")
+            raise TypeError(f"unsupported arguments to ClientExecutor: {sorted(unknown)}")
         merge_options(engine._asked.own, named)
         executor = ScalerExecutor(address=engine._session.address, keys=engine._settings.keys)
         asked = executor._asked
@@ -83,6 +85,24 @@ class Managing:
         self._engine._take_options(replace(asked, own=replace(asked.own, log_level=level)))
 
     @awaited
+    def replicate(self, futures: Any, n: int | None = None, *_: object, **__: object) -> None:
+        """Wait for futures, and change nothing: each machine gets its copy when a task needs it.
+
+        Raises ValueError if there are to be no copies. All else is ignored.
+        """
+        if n is not None:
+            arguments.whole("n", n, 1)
+        _wait_for(futures_of(futures, self))
+
+    @awaited
+    def rebalance(self, futures: Any = None, *_: object, **__: object) -> None:
+        """Wait for futures, and change nothing: no result lies in one worker's memory.
+
+        All else is ignored.
+        """
+        _wait_for(futures_of(futures, self))
+
+    @awaited
     def restart(self, timeout: float | str | None = None, wait_for_workers: bool = True) -> None:
         """Cancel all tasks of this client, and replace all workers of its LocalCluster.
 
@@ -102,3 +122,9 @@ class Managing:
             self.cluster.resize(workers)
         if wait_for_workers:
             self.wait_for_workers(workers, timeout_s)
+
+
+def _wait_for(futures: list[Future[Any]]) -> None:
+    for one in futures:
+        task = one.task
+        task.wait(task.future, None)

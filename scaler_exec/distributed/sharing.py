@@ -1,4 +1,4 @@
-"""What clients share by a name: futures in queues and variables, and datasets.
+"""What clients share by a name: futures in queues and variables, datasets, and metadata.
 
 The scheduler keeps these values, which are small. A future is there as what its task returned or
 raised: whoever puts it there waits for the task, and whoever takes it gets a future that is done.
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 DATASETS = "scaler.datasets"
 """The lock of all datasets, and the variable with their names."""
+METADATA = "scaler.metadata"
+"""The lock of the metadata, and the variable with it."""
 NO_DEFAULT = object()
 
 
@@ -76,7 +78,7 @@ def receiving(find: Callable[[], Receiver]) -> Iterator[None]:
 
 
 class Sharing:
-    """The part of a client that publishes datasets for the other clients of its cluster."""
+    """The part of a client that keeps values for all clients of its cluster."""
 
     _engine: EngineClient
     asynchronous: bool
@@ -91,12 +93,16 @@ class Sharing:
     def _variable(self, name: str) -> coordination.Variable:
         return coordination.Variable(name, self._engine)
 
-    def _names(self) -> dict[Hashable, str]:
-        """Return the names of the datasets, with those of their variables."""
+    def _kept(self, name: str) -> dict[Hashable, Any]:
+        """Return what a variable keeps by names."""
         try:
-            return dict(self._variable(DATASETS).get(timeout=0))
+            return dict(self._variable(name).get(timeout=0))
         except TimeoutError:
             return {}
+
+    def _names(self) -> dict[Hashable, str]:
+        """Return the names of the datasets, with those of their variables."""
+        return self._kept(DATASETS)
 
     @awaited
     def publish_dataset(
@@ -161,10 +167,56 @@ class Sharing:
                 self._variable(DATASETS).set(names)
                 self._variable(place).delete()
 
+    @awaited
+    def set_metadata(self, key: Any, value: object) -> None:
+        """Keep a value in the scheduler for all clients and tasks.
+
+        All metadata of a cluster has at most 1 MiB, pickled.
+
+        Args:
+            key: What it is called. A list or tuple of keys is a path: each is in the one before.
+            value: The value; that of the same key is replaced.
+
+        Raises:
+            ValueError: There is no key in the list.
+            PayloadError: A value cannot be pickled, or all together are too large.
+
+        """
+        path = _path_of(key)
+        if not path:
+            raise ValueError("set_metadata needs a key")
+        with coordination.Lock(METADATA, self._engine):
+            place = kept = self._kept(METADATA)
+            for one in path[:-1]:
+                inner = place.get(one)
+                place[one] = inner if isinstance(inner, dict) else {}
+                place = place[one]
+            place[path[-1]] = value
+            self._variable(METADATA).set(kept)
+
+    @awaited
+    def get_metadata(self, keys: Any, default: Any = NO_DEFAULT) -> Any:
+        """Return a value of :meth:`set_metadata`; raises KeyError if there is none and no default.
+
+        No keys at all give everything.
+        """
+        value: Any = self._kept(METADATA)
+        for one in _path_of(keys):
+            if not isinstance(value, dict) or one not in value:
+                if default is NO_DEFAULT:
+                    raise KeyError(one)
+                return default
+            value = value[one]
+        return value
+
     @property
     def datasets(self) -> Datasets:
         """The datasets, as a mapping."""
         return Datasets(self)
+
+
+def _path_of(keys: Any) -> list[Any]:
+    return list(keys) if isinstance(keys, (list, tuple)) else [keys]
 
 
 class Datasets(MutableMapping["Hashable", Any]):

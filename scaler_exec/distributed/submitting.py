@@ -13,7 +13,8 @@ from uuid import uuid4
 from dask.base import tokenize
 from dask.utils import funcname
 
-from scaler_cluster.client.actors import create
+from scaler_cluster.client import worker_context
+from scaler_cluster.client.actors import make
 from scaler_cluster.client.dask_graph import merge_options
 from scaler_cluster.client.graph import itself
 from scaler_exec.distributed.acting import find
@@ -174,8 +175,11 @@ class Submitting:
         with self._lock:
             task = self._tasks.get(key)
             if task is None:
-                handle = create(engine, cls, *args, **kwargs)
-                return self._submit(key, find, (handle,), {}, self._engine._asked.task)
+                handle, made = make(engine, cls, tuple(args), dict(kwargs))
+                if worker_context.is_worker():
+                    # What a task has submitted ends with it.
+                    made.exception()
+                return self._submit(key, find, (handle, made), {}, self._engine._asked.task)
         owner: Any = self
         return Future(task, owner)
 
@@ -218,6 +222,13 @@ class Submitting:
                 self._tasks[key] = task
         owner: Any = self
         return Future(task, owner)
+
+    def task_of(self, key: Hashable) -> Task:
+        """Return the task of a key that somebody has a future of here; raises KeyError."""
+        task = self._tasks.get(key)
+        if task is None:
+            raise KeyError(f"no task of this client has the key {key!r}, and a future here")
+        return task
 
     @awaited
     def scatter(

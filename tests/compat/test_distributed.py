@@ -7,10 +7,12 @@ import concurrent.futures
 import logging
 import operator
 import os
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+import threading
 import traceback
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from scaler_exec import distributed as ours  # noqa: E402
 from scaler_exec.actors import destroy  # noqa: E402
 from scaler_exec.distributed.refused import REFUSED, is_refused  # noqa: E402
 from tests.compat.distributed_tasks import (  # noqa: E402
+    count_in_metadata,
     count_up,
     fail,
     fail_at_first,
@@ -32,6 +35,7 @@ from tests.compat.distributed_tasks import (  # noqa: E402
     inc,
     nested,
     slowly,
+    visit,
 )
 from tests.runtime.helpers import Flags, environment, wait_until  # noqa: E402
 
@@ -189,6 +193,10 @@ def test_more_of_a_future(client):
         return await client.submit(inc, 5)
 
     assert 6 == asyncio.run(program())
+    again: ours.Future = ours.Future(one.key)
+    assert (one.key, client, 2) == (again.key, again.client, again.result())
+    with pytest.raises(KeyError, match="no task of this client"):
+        ours.Future("unheard of", client)
     assert "cannot be inside" in str(client.submit(inc, type("Box", (), {"x": one})()).exception())
 
 
@@ -197,6 +205,10 @@ def test_values_sent_ahead(client):
     """Values become futures, in containers like theirs; a change of the original is not seen."""
     array = np.arange(100_000.0)
     remote = client.scatter(array)
+    with pytest.MonkeyPatch.context() as patch:
+        # Nothing is fetched to tell it.
+        patch.setattr(type(remote.task), "outcome", None)
+        assert np.ndarray is remote.type
     total = remote.result().sum()
     array[:] = 0
 
@@ -238,6 +250,15 @@ def test_waiting(client, flags):
         ours.wait(quick, return_when="FIRST_EXCEPTION")
     flags.set("go")
     assert {held} == ours.wait({"a": held}).done
+    for number, wait in enumerate((client.replicate, client.rebalance)):
+        late, failed = client.submit(hold, flags.path(str(number))), client.submit(fail, number)
+        timer = threading.Timer(0.1, flags.set, [str(number)])
+        timer.start()
+        wait([late, failed])
+        assert late.done()
+        timer.join()
+    with pytest.raises(ValueError, match="1 or more"):
+        client.replicate([held], n=0)
     held.cancel()
     with pytest.raises(ours.CancelledError):
         ours.wait([held])
@@ -334,6 +355,10 @@ def test_collections(client):
     future = client.submit(inc, 1)
     assert 3 == dask.delayed(inc)(future).compute(scheduler="scaler")
     assert 5 == dask.delayed(sum)([future, future, 1]).compute()
+    for compute in (client.compute, client.persist, dask.compute):
+        node = dask.delayed(inc)(1)
+        with pytest.raises(NotImplementedError, match="cannot be an actor"):
+            compute(node, actors=node)
     assert ours.config is dask.config.config
     assert ours.dask is dask
 
@@ -344,6 +369,8 @@ def test_dask_gets_its_scheduler_back(client):
     first = ours.Client(client.cluster)
     second = ours.Client(client.cluster)
     assert second is ours.default_client()
+    assert dask.base.get_scheduler() == second.get
+    assert dask.base.get_scheduler() != first.get
     first.close()
     assert second is ours.default_client()
     assert 2 == dask.delayed(inc)(1).compute()
@@ -416,6 +443,12 @@ def test_what_there_is(client, tmp_path):
         other = ours.Client(set_as_default=False)
     assert (None, client.scheduler.address) == (other.cluster, other.scheduler.address)
     other.close()
+    for told in client.run(visit).values():
+        assert (told[0], info["address"]) == told[1:3]
+        assert told[0] in names
+    wait_until(lambda: client.submit(visit, pure=False).result()[-1] > 1, "nothing is remembered")
+    with pytest.raises(ValueError, match="No worker found"):
+        ours.get_worker()
     with client.get_executor(retries=1, pure=False) as executor:
         assert [1, 2] == list(executor.map(inc, range(2)))
 
@@ -468,8 +501,12 @@ def test_what_tasks_say(client, capfd, caplog):
 @covers("LocalCluster.scheduler_address LocalCluster.get_client LocalCluster.wait_for_workers")
 def test_a_cluster_of_ones_own():
     """It is scaled, restarted and closed; a client ends what it started."""
-    with ours.LocalCluster("mine", n_workers=1, threads_per_worker=1, processes=False,
-                           memory_limit="2GB", resources={"unicorn": 1}) as cluster:  # fmt: skip
+    with (
+        dask.config.set({"distributed.worker.resources.unicorn": 1}),
+        ours.LocalCluster(
+            "mine", n_workers=1, threads_per_worker=1, processes=False, memory_limit="2GB"
+        ) as cluster,
+    ):
         client = cluster.get_client()
         assert ("mine", client.scheduler.address) == (cluster.name, cluster.scheduler_address)
         assert 2 == client.submit(inc, 1, resources={"unicorn": 1}).result()
@@ -621,9 +658,10 @@ def test_late_is_late_in_every_python(client):
 def test_an_executor_with_a_wrong_keyword_connects_to_nothing(client, monkeypatch):
     """It is refused before it connects."""
     monkeypatch.setattr("scaler_exec.executor.ScalerExecutor.__init__", lambda *_, **__: 1 / 0)
-    for wrong in ({"retries": "x"}, {"unheard": 1}):
-        with pytest.raises(TypeError):
-            client.get_executor(**wrong)
+    with pytest.raises(TypeError):
+        client.get_executor(retries="x")
+    with pytest.raises(TypeError, match=r"unsupported arguments .*: \['more', 'unheard'\]"):
+        client.get_executor(unheard=1, more=2, retries=1)
 
 
 def test_a_restart_that_is_late_leaves_the_workers(monkeypatch):
@@ -633,9 +671,13 @@ def test_a_restart_that_is_late_leaves_the_workers(monkeypatch):
         raise ours.TimeoutError
 
     with (
-        ours.LocalCluster(n_workers=1, threads_per_worker=1) as cluster,
+        dask.config.set({"distributed.worker.resources.unicorn": 1}),
+        ours.LocalCluster(n_workers=1, threads_per_worker=1, resources={"yeti": 1}) as cluster,
         cluster.get_client() as client,
     ):
+        # What is given counts, not the configuration.
+        (worker,) = client.scheduler_info()["workers"].values()
+        assert {"yeti": 1} == worker["resources"]
         monkeypatch.setattr(client, "_await_snapshot", late)
         with pytest.raises(ours.TimeoutError):
             client.restart(timeout=60)
@@ -673,6 +715,38 @@ def test_programs_and_tasks_share_locks_and_queues(client):
         assert lock.locked()
     with pytest.raises(ours.TimeoutError):
         queue.get(timeout="50 ms")
+    # A semaphore that is closed has given back what it held.
+    semaphore, other = ours.Semaphore(1, "here"), ours.Semaphore(1, "here")
+    assert semaphore.acquire()
+    semaphore.close()
+    for closed in (semaphore, pickle.loads(pickle.dumps(semaphore))):
+        with pytest.raises(RuntimeError, match="already closed"):
+            closed.acquire(timeout=0)
+        with pytest.raises(RuntimeError, match="already closed"), closed:
+            pass
+    assert other.acquire(timeout=0)
+    other.release()
+    with pytest.raises(RuntimeError, match="Released too often"):
+        other.release()
+
+
+@covers("Client.get_metadata")
+def test_metadata(client):
+    """Tasks and programs read and change it, by keys and by paths; no change is lost."""
+    assert 0 == client.get_metadata(["tests", "runs"], 0)
+    client.gather([client.submit(count_in_metadata, one) for one in range(4)])
+    assert 4 == client.get_metadata(["tests", "runs"])
+    assert {*range(4)} == set(client.get_metadata("tests")["who"])
+    client.set_metadata(("tests", "runs", "deeper"), 1)
+    assert {"deeper": 1} == client.get_metadata(("tests", "runs"))
+    with pytest.raises(KeyError, match="unheard"):
+        client.get_metadata(["tests", "unheard"])
+    with pytest.raises(KeyError, match="far"):
+        client.get_metadata(["tests", "runs", "deeper", "far"])
+    with pytest.raises(ValueError, match="needs a key"):
+        client.set_metadata([], 1)
+    client.set_metadata("tests", None)
+    assert client.get_metadata("tests", 5) is None
 
 
 class Counter:
@@ -701,6 +775,11 @@ def add_to(counter, much):
     return counter.add(much).result()
 
 
+def make_no_actor():
+    """Return the type of what the constructor of an actor raises, in a task."""
+    return type(ours.get_client().submit(int, "one", actor=True).exception())
+
+
 @covers("ActorFuture BaseActorFuture")
 def test_actors_keep_their_state(client):
     """A method returns a future, an attribute its value; a task may have the actor, too."""
@@ -720,6 +799,9 @@ def test_actors_keep_their_state(client):
     )
     others = client.gather(client.map(Counter, [1, 2], actors=True))
     assert [2, 3] == [one.add(1).result() for one in others]
+    with pytest.raises(ValueError, match="invalid literal"):
+        client.submit(int, "one", actor=True).result()
+    assert ValueError is client.submit(make_no_actor).result()
     with pytest.raises(NotImplementedError, match="resources alone"):
         client.submit(Counter, actor=True, retries=2)
     for one in (counter, *others):

@@ -175,6 +175,14 @@ def test_locks_and_queues_are_awaited(cluster):
         assert await waits
         async with ours.Semaphore(2, "loop") as semaphore, ours.MultiLock(["loop", "other"]):
             assert 1 == await semaphore.get_value()
+        with pytest.raises(RuntimeError, match="Released too often"):
+            semaphore.release()
+        assert await semaphore.acquire()
+        await semaphore.close()
+        assert 0 == await semaphore.get_value()
+        await client.replicate(client.map(inc, range(2)), n=2)
+        await client.set_metadata("loop", 1)
+        assert 1 == await client.get_metadata("loop")
         counter = await client.submit(Counter, actor=True)
         assert 5 == await counter.add(5)
         assert 5 == await counter.number

@@ -221,6 +221,23 @@ def create(
         ConfigError: The client has other options, such as retries.
 
     """
+    handle, _ = make(client, cls, args, kwargs)
+    if worker_context.is_worker():
+        # What a task has submitted ends with it.
+        ready(handle).result()
+    return handle
+
+
+def make(
+    client: ConnectedClient | Executor,
+    cls: Callable[..., object],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[ActorHandle, ScalerFuture[Any]]:
+    """Do what :func:`create` does, at once in tasks as well.
+
+    The future ends when the actor is there, and raises what ``cls`` raised.
+    """
     arguments.function(cls, "create")
     if not isinstance(client, ConnectedClient):
         options = client._options
@@ -243,11 +260,8 @@ def create(
     methods = frozenset(one for one in public if callable(getattr(cls, one, None)))
     cluster = session.address, session.connection.welcome.homes[0].disk
     handle = ActorHandle(actor, methods, cluster, session, told)
-    session.submit(_Making(actor, cls), args, kwargs, replace(making, creates=actor))
-    if worker_context.is_worker():
-        # What a task has submitted ends with it.
-        ready(handle).result()
-    return handle
+    made = session.submit(_Making(actor, cls), args, kwargs, replace(making, creates=actor))
+    return handle, made
 
 
 def call(handle: ActorHandle, method: str, /, *args: Any, **kwargs: Any) -> ScalerFuture[Any]:

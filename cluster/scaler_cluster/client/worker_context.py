@@ -15,6 +15,9 @@ open_session: Callable[[], TaskSession] | None = None
 """Returns the session of this worker's tasks; the worker sets it. None in all other processes."""
 
 
+name = ""
+"""What the cluster calls this worker, else ``HOST/PID``; empty in all other processes."""
+
 leave: Callable[[], None] | None = None
 """Has this worker end once it has run all it was given. None where an actor cannot live."""
 

@@ -144,9 +144,8 @@ class WorkerProcess:
         shell = WorkerShell(
             link, core, slot, store, hello, *reach, order.peer, maintenance, self._environment
         )
-        worker_code.worker = WorkerInfo(
-            hello.name or f"{hello.host}/{hello.pid}", *shell.process[::-1]
-        )
+        worker_context.name = hello.name or f"{hello.host}/{hello.pid}"
+        worker_code.worker = WorkerInfo(worker_context.name, *shell.process[::-1])
         worker_code.home = str(Path(dirs.disk).parent) if dirs.disk else ""
         shell.run()
         worker_code.close()
