@@ -19,6 +19,8 @@ AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
 FAULTS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
     .filter(one => ["serious", "critical"].includes(one.impact))
     .map(one => `${one.id}: ${one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))}`)"""
+CUT = """all => all.filter(one => one.scrollWidth > one.clientWidth)
+    .map(one => `${one.textContent} is cut`)"""
 TABLES = "all => all.filter(one => getComputedStyle(one).display === 'table-cell').length"
 SCREENS = "document.documentElement.scrollHeight / innerHeight"
 SCREENS_MAX = 3
@@ -77,12 +79,13 @@ def show(page, path, colours):
 
 
 def faults(page):
-    """Return what is serious in what the tab shows, in a window and on a phone."""
+    """Return what is serious in what the tab shows, or cut, in a window and on a phone."""
     found = []
     page.evaluate(AXE)
     for width, height in (PHONE, DESKTOP):
         page.set_viewport_size({"width": width, "height": height})
-        found += [f"{width} pixels wide: {one}" for one in page.evaluate(FAULTS)]
+        said = page.evaluate(FAULTS) + page.locator("th button:visible").evaluate_all(CUT)
+        found += [f"{width} pixels wide: {one}" for one in said]
     return "\n".join(found)
 
 

@@ -199,7 +199,8 @@ class Column:
     title: str
     kind: str = TEXT
     width: int = 90
-    """In pixels; where there is more room, all columns share it."""
+    """In pixels, enough for each word of its title; where there is more room, all columns share
+    it."""
     link: str = ""
     """The field that has where its text leads to; empty: nowhere."""
     is_minor: bool = False
@@ -390,10 +391,11 @@ _TABLE_CSS = """
     table { border-collapse: collapse; width: 100%; table-layout: fixed; background: var(--panel);
         font-size: 13px; font-variant-numeric: tabular-nums; }
     th { position: sticky; top: 0; background: var(--panel); padding: 0; text-align: left;
+        vertical-align: bottom;
         box-shadow: inset 0 -1px var(--grid); }
     th button, .more { font: inherit; font-weight: 600; color: var(--muted); background: none;
         border: 0; padding: .3rem .45rem; cursor: pointer; text-align: inherit; width: 100%;
-        overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+        overflow: hidden; text-overflow: ellipsis; }
     th[aria-sort=ascending] button::after { content: " \\25b4"; }
     th[aria-sort=descending] button::after { content: " \\25be"; }
     td { padding: .2rem .45rem; border-bottom: 1px solid var(--grid); height: 27px;

@@ -85,7 +85,7 @@ class Stream(Page):
             title="Functions", options=[*FUNCTIONS], value=ALL, width=200, stylesheets=[css]
         )
         self._group = Select(
-            title="Workers", options=[*_groups(0)], value="0", width=150, visible=False,
+            title="Workers", options=[*_groups(0)], value="0", width=190, visible=False,
             stylesheets=[css],
         )  # fmt: skip
         self._follow = Button(label="Follow", width=90, stylesheets=[css])

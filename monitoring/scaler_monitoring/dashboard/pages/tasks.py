@@ -69,7 +69,7 @@ TASK_COLUMNS = (
     Column("took", "took (s)", FINE, 95),
     Column("each", "each (s)", FINE, 95, is_minor=True),
     Column("worker", "worker", width=150, link="worker_href"),
-    Column("attempt", "attempt", WHOLE, 70, is_minor=True),
+    Column("attempt", "attempt", WHOLE, 75, is_minor=True),
     Column("why", "why", width=150),
 )
 
