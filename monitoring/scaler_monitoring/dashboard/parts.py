@@ -418,15 +418,16 @@ _CARDS_CSS = """
         table { min-width: 0; table-layout: auto; }
         table, tbody { display: block; }
         thead, colgroup { display: none; }
-        tr { display: grid; grid-template-columns: 1fr 1fr; gap: 0 .8rem; padding: .45rem .3rem;
-            border-bottom: 2px solid var(--grid); }
+        tr { display: grid; grid-template-columns: 1fr 1fr; grid-auto-flow: dense; gap: 0 .8rem;
+            padding: .45rem .3rem; border-bottom: 2px solid var(--grid); }
         td { display: flex; justify-content: space-between; gap: .6rem; border: 0; height: auto;
             min-width: 0; padding: .1rem .3rem; white-space: normal; overflow-wrap: anywhere;
             text-align: right; }
         td::before { content: attr(data-title); color: var(--muted); font-size: 12px;
             text-align: left; overflow-wrap: normal; }
         td i { margin-left: auto; }
-        td:first-child { grid-column: 1 / -1; font-weight: 600; }
+        td:first-child, td.wide { grid-column: 1 / -1; }
+        td:first-child { font-weight: 600; }
         td.minor { display: none; }
         tr[aria-current] td::before { color: inherit; }
     }

@@ -38,7 +38,7 @@ ROWS_MAX = 500
 _NO_MAKERS = "Of no object is known who made it."
 FULL = 0.9
 """Of the memory for objects: what is more is spilled, or refused."""
-TOTALS = {"workers_rss_bytes": "resident memory of workers", "objects_bytes": "objects"}
+TOTALS = {"workers_rss_bytes": "workers", "objects_bytes": "objects"}
 FREE = {"free_bytes": "free", "memory_bytes": "there is"}
 _FORECAST = "When it will be full is what it comes to at the pace of the last half minute."
 _RSS, _STORED = 1, 0

@@ -105,7 +105,9 @@ customElements.define("scaler-table", class extends HTMLElement {
       const line = this.make("tr", "row", body)
       for (const one of columns) {
         const cell = this.make("td", "cell", line)
-        cell.className = one.is_minor ? `${one.kind} minor` : one.kind
+        cell.className = one.kind
+        cell.classList.toggle("minor", one.is_minor)
+        cell.classList.toggle("wide", one.width >= 180)
         cell.dataset.title = one.title
       }
     }
