@@ -1,9 +1,9 @@
 """Takes the pictures of the dashboard in ``docs/images``: ``python docs/make_screenshots.py``.
 
-It looks at clusters with a real browser: at one that is loaded (uneven tasks, failures, nested
-tasks, graphs, large objects, a worker that dies), one that has nothing to do, one in danger, one
-with the buttons of operators, and the recording of one with 200 workers. With names of these as
-arguments, at those alone.
+It looks at clusters with a real browser, in light and in dark: at one that is loaded (uneven tasks,
+failures, nested tasks, graphs, large objects, a worker that dies), one that has nothing to do, one
+in danger, one with the buttons of operators, at a moment before of one that goes on, and at the
+recording of one with 200 workers. With names of these as arguments, at those alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,8 @@ IMAGES = Path(__file__).parent / "images"
 WARM_UP_S = 25.0
 """How long there has been something to see when the first picture is taken."""
 DRAWN_S = 4.0
+BEFORE_S = 8.0
+"""How long ago the moment was to which somebody looks back."""
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
 FRAMES = 24
@@ -165,6 +167,13 @@ class Camera:
         self._link = link
         self._state = f"-{state}" if state != "loaded" else ""
 
+    def windows(self) -> Iterator[Page]:
+        """Open a window of each size in each scheme, one after the other."""
+        for size in SIZES:
+            for scheme in SCHEMES:
+                with self.window(size, scheme) as page:
+                    yield page
+
     @contextmanager
     def window(self, size: str, scheme: str) -> Iterator[Page]:
         """Open a window of this size, and sign in."""
@@ -188,12 +197,12 @@ class Camera:
         page.goto(self.url(path))
         self.shoot(page, name)
 
-    def shoot(self, page: Page, name: str) -> None:
-        """Take a picture of what a window shows, once all of it is drawn."""
+    def shoot(self, page: Page, name: str, whole: bool = True) -> None:
+        """Take a picture of the page, or of what its window shows, once all of it is drawn."""
         time.sleep(DRAWN_S)
-        picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
-        # A third of the bytes; nobody sees the difference.
-        picture.quantize(256, dither=Image.Dither.NONE).save(
+        picture = Image.open(io.BytesIO(page.screenshot(full_page=whole))).convert("RGB")
+        # A third of the bytes; nobody sees the difference: a colour of few pixels is kept as well.
+        picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
             IMAGES / f"{name}{self._suffix}.png", optimize=True
         )
 
@@ -211,13 +220,11 @@ class Camera:
             duration=int(FRAME_S * 500), loop=0, optimize=True,
         )  # fmt: skip
 
-    def take_all(self, schemes: tuple[str, ...] = ("light",)) -> None:
+    def take_all(self) -> None:
         """Take pictures of all pages."""
-        for size in SIZES:
-            for scheme in schemes:
-                with self.window(size, scheme) as page:
-                    for path, title in LINKS:
-                        self.take(page, path, title.lower().replace(" ", "-"))
+        for page in self.windows():
+            for path, title in LINKS:
+                self.take(page, path, title.lower().replace(" ", "-"))
 
 
 @contextmanager
@@ -236,18 +243,17 @@ def loaded() -> Iterator[str]:
 
 
 def take_loaded(camera: Camera) -> None:
-    """Take a film, pictures of all pages, also in the dark, and of pages of one thing."""
+    """Take a film, and pictures of all pages and of pages of one thing."""
     with camera.window("desktop", "light") as page:
         camera.film(page, "/stream", "task-stream")
-    camera.take_all(SCHEMES)
-    for size in SIZES:
-        with camera.window(size, "light") as page:
-            for path, name in OPENED.items():
-                camera.take(page, path, name)
-            for path, name in (("/graphs", "graph"), ("/workers", "worker")):
-                page.goto(camera.url(path))
-                page.locator("tr[data-key]").first.click()
-                camera.shoot(page, name)
+    camera.take_all()
+    for page in camera.windows():
+        for path, name in OPENED.items():
+            camera.take(page, path, name)
+        for path, name in (("/graphs", "graph"), ("/workers", "worker")):
+            page.goto(camera.url(path))
+            page.locator("tr[data-key]").first.click()
+            camera.shoot(page, name)
 
 
 @contextmanager
@@ -299,14 +305,44 @@ def operated() -> Iterator[str]:
 
 def take_operated(camera: Camera) -> None:
     """Take pictures of a page with buttons, and of the question that one asks."""
-    for size in SIZES:
-        with camera.window(size, "light") as page:
-            page.goto(camera.url("/workers"))
-            page.locator("tr[data-key]").first.click()
-            camera.shoot(page, "buttons")
-            page.get_by_role("button", name="Restart", exact=True).click()
-            page.get_by_role("dialog").get_by_text(re.compile("^That meets")).wait_for()
-            camera.shoot(page, "question")
+    for page in camera.windows():
+        page.goto(camera.url("/workers"))
+        page.locator("tr[data-key]").first.click()
+        camera.shoot(page, "buttons")
+        page.get_by_role("button", name="Restart", exact=True).click()
+        page.get_by_role("dialog").get_by_text(re.compile("^That meets")).wait_for()
+        # The rest of the page would have no shade.
+        camera.shoot(page, "question", whole=False)
+
+
+@contextmanager
+def kept() -> Iterator[str]:
+    """Keep what happens in a cluster that goes on."""
+    over = threading.Event()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        SchedulerClusterCombo(4) as cluster,
+        closing(Shell(Path(directory))) as shell,
+    ):
+        line = f"scaler_ui {cluster.get_monitor_address()} --history kept --port 0"
+        dashboard = shell.start(line)
+        link = dashboard.address("dashboard at ")
+        runner = threading.Thread(target=run, args=(cluster.get_address(), over))
+        runner.start()
+        try:
+            time.sleep(WARM_UP_S)
+            yield link
+        finally:
+            over.set()
+            runner.join()
+
+
+def take_kept(camera: Camera) -> None:
+    """Take pictures of what was before: the slider stands left of its right end."""
+    at = f"?at={time.time() - BEFORE_S:.1f}"
+    for page in camera.windows():
+        camera.take(page, f"/{at}", "overview")
+        camera.take(page, f"/stream{at}", "task-stream")
 
 
 @contextmanager
@@ -333,6 +369,7 @@ STATES: dict[str, Shots] = {
     "empty": (empty, Camera.take_all),
     "in-danger": (in_danger, Camera.take_all),
     "operators": (operated, take_operated),
+    "looking-back": (kept, take_kept),
     f"{MANY}-workers": (many, Camera.take_all),
 }
 
