@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from scaler_cluster.client.event_loops import arrival
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-_left: ContextVar[threading.Event | None] = ContextVar("scaler_distributed_left", default=None)
-"""In a thread that makes a call for a coroutine: set once that awaits it no more."""
+
+
+class _Awaiter:
+    """The coroutine for which a thread makes a call."""
+
+    def __init__(self) -> None:
+        self.has_left = False
+        """It was cancelled: it awaits the call no more."""
+        self.give_up: Callable[[], object] | None = None
+        """Ends what the call waits for now."""
+
+
+_awaiter: ContextVar[_Awaiter | None] = ContextVar("scaler_distributed_awaiter", default=None)
 
 
 def is_in_loop() -> bool:
@@ -37,17 +49,20 @@ async def soon(call: Callable[[], T]) -> T:
     """Make a call that may wait, in a thread of its own, and return what it returns.
 
     Not in one of the loop's threads: these are few, and a call may wait for what another does.
-    If who awaits it is cancelled, the call goes on; see :func:`check_awaited`.
+    If who awaits it is cancelled, the call goes on, but for what it waits for by
+    :func:`as_long_as_awaited`.
     """
-    left = threading.Event()
+    awaiter = _Awaiter()
     context = copy_context()
-    context.run(_left.set, left)
+    context.run(_awaiter.set, awaiter)
     done: Future[T] = Future()
     threading.Thread(target=context.run, args=(_make, call, done), daemon=True).start()
     try:
         await arrival(done)
     except asyncio.CancelledError:
-        left.set()
+        awaiter.has_left = True
+        if awaiter.give_up is not None:
+            awaiter.give_up()
         raise
     return done.result()
 
@@ -61,10 +76,28 @@ def _make(call: Callable[[], T], done: Future[T]) -> None:
         done.set_result(value)
 
 
-def check_awaited() -> None:
-    """Raise CancelledError in a call of :func:`soon` that nobody awaits any more."""
-    left = _left.get()
-    if left is not None and left.is_set():
+@contextmanager
+def as_long_as_awaited(give_up: Callable[[], object]) -> Iterator[None]:
+    """Call ``give_up`` as soon as a coroutine awaits this call no more; see :func:`soon`.
+
+    It is called in the event loop's thread, before the coroutine goes on: what that asks for next
+    comes later. Raises CancelledError before and after the body if the coroutine has left.
+    """
+    awaiter = _awaiter.get()
+    if awaiter is None:
+        yield
+        return
+    awaiter.give_up = give_up
+    try:
+        _check(awaiter)
+        yield
+        _check(awaiter)
+    finally:
+        awaiter.give_up = None
+
+
+def _check(awaiter: _Awaiter) -> None:
+    if awaiter.has_left:
         raise CancelledError("nobody awaits this any more")
 
 

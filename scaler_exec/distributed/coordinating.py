@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import coordination, worker_context
-from scaler_exec.distributed.awaiting import AsyncEntered, awaited, check_awaited
+from scaler_exec.distributed.awaiting import AsyncEntered, as_long_as_awaited, awaited
 from scaler_exec.distributed.current import find_current
 from scaler_exec.distributed.finding import get_client
 from scaler_exec.distributed.sharing import receiving, sendable
@@ -64,10 +65,9 @@ class _Shared(coordination._Named):
         yield
 
     def _answer_to(self, asked: Asked, timeout: float | None = None) -> m.Coordinated | None:
-        answer = super()._answer_to(asked, timeout)
         # What has been given to a coroutine that was cancelled meanwhile goes back.
-        check_awaited()
-        return answer
+        with as_long_as_awaited(partial(self._session.withdraw, asked)):
+            return super()._answer_to(asked, timeout)
 
 
 class _Held(AsyncEntered, _Shared, coordination._Leased):

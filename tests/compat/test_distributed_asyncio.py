@@ -149,7 +149,7 @@ class Counter:
 
 
 def test_locks_and_queues_are_awaited(cluster):
-    """And what a coroutine was given that was cancelled goes back to where it was."""
+    """One that was cancelled gets nothing: neither a lock nor the first value of a queue."""
 
     async def program(client):
         lock, queue = await ours.Lock("loop"), ours.Queue("loop", maxsize=2)
@@ -159,7 +159,6 @@ def test_locks_and_queues_are_awaited(cluster):
                 await asyncio.wait_for(ours.Lock("loop").acquire(), 0.05)
             with pytest.raises(ValueError, match="no timeout"):
                 lock.acquire(blocking=False, timeout=1)
-        # It came to the one that was cancelled, which gave it back.
         assert await lock.acquire(timeout=timedelta(seconds=30))
         await lock.release()
         with pytest.raises(asyncio.TimeoutError):

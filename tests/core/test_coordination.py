@@ -557,6 +557,23 @@ def test_a_client_says_again_what_it_holds_and_waits_for():
     assert not any(isinstance(one, m.Withdraw) for one in core.take_actions())
 
 
+def test_what_was_withdrawn_is_waited_for_no_more():
+    """Another thread withdraws it: before it is sent, while it waits, or when it is answered."""
+    core = ClientCore()
+    early, waits, done = (Asked(acquire(0)) for _ in range(3))
+    core.coordination.withdraw(early)
+    for one in (early, waits, done):
+        core.coordination.ask(one)
+    core.coordination.answered(m.Coordinated(2, 5, is_kept=True, names=("x",)))
+
+    assert [1, 2] == [one.number for one in core.take_actions() if isinstance(one, m.Coordinate)]
+    assert [True, False, True] == [one.is_over for one in (early, waits, done)]
+    for one in (waits, done):
+        assert core.coordination.withdraw(one)
+    assert [m.Withdraw(1), m.Withdraw(2)] == core.take_actions()
+    assert waits.is_over
+
+
 def test_only_what_was_asked_here_is_withdrawn():
     """What another client has asked has the same number, and what nobody has asked has none."""
     here, elsewhere = ClientCore(), ClientCore()

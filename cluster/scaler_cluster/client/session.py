@@ -325,7 +325,8 @@ class Session:
         """Ask for a lock, a value of a queue or the like, and wait at most ``timeout`` seconds.
 
         Returns None if there was no answer in time: then nothing was asked for. Raises ConfigError
-        or QuotaExceededError if the scheduler refuses, and else what :meth:`check_usable` does.
+        or QuotaExceededError if the scheduler refuses, CancelledError if another thread withdraws
+        it or its task ends, and else what :meth:`check_usable` does.
         """
         self.check_usable()
         try:
@@ -334,13 +335,15 @@ class Session:
                     coordination.ask(asked)
                 self.push()
             self._wait_for_others(
-                lambda: asked.answer is not None or self.connection.error is not None, timeout
+                lambda: asked.is_over or self.connection.error is not None, timeout
             )
-            if asked.answer is None:
+            if not asked.is_over:
                 self.check_usable()
         except BaseException:
             self.withdraw(asked)
             raise
+        if asked.is_withdrawn:
+            raise CancelledError("nobody waits for this any more")
         answer = asked.answer
         if answer is None:
             self.withdraw(asked)

@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 class Asked:
     """One request, for whoever waits for its answer."""
 
-    __slots__ = ("answer", "message", "owner")
+    __slots__ = ("answer", "is_withdrawn", "message", "owner")
 
     def __init__(self, message: m.Coordinate, owner: int = 0) -> None:
         self.message = message
         self.owner = owner
         """The task that asks, by the number of its scope; 0: it is no task."""
         self.answer: m.Coordinated | None = None
+        self.is_withdrawn = False
+        """It is not waited for any more, or what it brought was given back."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if nothing is to be waited for."""
+        return self.answer is not None or self.is_withdrawn
 
 
 class ClientCoordination:
@@ -51,7 +58,9 @@ class ClientCoordination:
     # -- asking ------------------------------------------------------------------------------
 
     def ask(self, asked: Asked) -> None:
-        """Send a request, whose number is given here."""
+        """Send a request, whose number is given here, unless it was withdrawn before."""
+        if asked.is_withdrawn:
+            return
         self._number += 1
         asked.message.number = self._number
         self._waiting[self._number] = asked
@@ -63,6 +72,7 @@ class ClientCoordination:
 
         Values that were taken go back unless whoever asked ``has_values``.
         """
+        asked.is_withdrawn = True
         number = asked.message.number
         # One that was asked through an earlier connection may have the number of another.
         for requests in (self._waiting, self._kept):
