@@ -49,7 +49,7 @@ async def soon(call: Callable[[], T]) -> T:
     """Make a call that may wait, in a thread of its own, and return what it returns.
 
     Not in one of the loop's threads: these are few, and a call may wait for what another does.
-    If who awaits it is cancelled, the call goes on, but for what it waits for by
+    If who awaits it is cancelled, the call goes on, unless it waits inside of
     :func:`as_long_as_awaited`.
     """
     awaiter = _Awaiter()
@@ -61,8 +61,10 @@ async def soon(call: Callable[[], T]) -> T:
         await arrival(done)
     except asyncio.CancelledError:
         awaiter.has_left = True
-        if awaiter.give_up is not None:
-            awaiter.give_up()
+        # Read once: the thread may go on just now.
+        give_up = awaiter.give_up
+        if give_up is not None:
+            give_up()
         raise
     return done.result()
 

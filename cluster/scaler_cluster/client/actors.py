@@ -234,9 +234,9 @@ def make(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[ActorHandle, ScalerFuture[Any]]:
-    """Do what :func:`create` does, at once in tasks as well.
+    """Make an actor as :func:`create` does, but do not wait for it in a task either.
 
-    The future ends when the actor is there, and raises what ``cls`` raised.
+    The future is done when the actor is there, and raises what ``cls`` raised.
     """
     arguments.function(cls, "create")
     if not isinstance(client, ConnectedClient):

@@ -107,6 +107,7 @@ customElements.define("scaler-table", class extends HTMLElement {
         const cell = this.make("td", "cell", line)
         cell.className = one.kind
         cell.classList.toggle("minor", one.is_minor)
+        // On a phone: half a card has no room for a name.
         cell.classList.toggle("wide", one.width >= 180)
         cell.dataset.title = one.title
       }
