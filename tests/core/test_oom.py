@@ -19,20 +19,24 @@ MACHINE = "on this machine: oom_kill in /proc/vmstat rose"
     [
         (9, (3, 7), (4, 8), GROUP),
         (9, (3, -1), (4, -1), GROUP),
-        (9, (3, 7), (3, 8), MACHINE),
         (9, (-1, 7), (-1, 8), MACHINE),
-        # Somebody sent the signal.
+        # Somebody sent the signal, also while another group was short of memory.
+        (9, (3, 7), (3, 8), ""),
         (9, (3, 7), (3, 7), ""),
         # It could not be read before, or cannot now.
         (9, (-1, -1), (4, 8), ""),
         (9, (3, 7), (-1, -1), ""),
+        (9, (3, 7), (-1, 8), ""),
         # The kernel killed another process.
         (11, (3, 7), (4, 8), ""),
         (None, (3, 7), (4, 8), ""),
     ],
 )
 def test_what_the_counts_say(signal, before, after, expected):
-    """A death by SIGKILL was for lack of memory if one of the kernel's counts rose with it."""
+    """A death by SIGKILL was for lack of memory if the kernel's count of its group rose with it.
+
+    The one of the machine is asked if the group has none.
+    """
     reason = oom_reason(
         signal, OomKills(before[0], before[1], FILE), OomKills(after[0], after[1], FILE)
     )

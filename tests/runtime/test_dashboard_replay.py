@@ -207,6 +207,7 @@ def test_back_leads_to_the_moment_before(replay, open_window):
     page.get_by_role("link", name="Tasks", exact=True).click()
     tasks = page.get_by_label("Tasks", exact=True).locator("tr[data-key]")
     has(tasks, 21)
+    wait_until(slider(page).is_enabled, "the slider listens to nobody")
     slider(page).press("Home")
     has(tasks, 1)
 

@@ -32,14 +32,14 @@ class OomKills:
 def oom_reason(signal: int | None, before: OomKills, after: OomKills) -> str:
     """Return why a worker ended, and how that is known; empty: not for lack of memory.
 
-    It ended by this signal, which its supervisor did not send, between the two counts.
+    It ended by this signal, which its supervisor did not send, between the two counts. Where its
+    group is counted, a kill elsewhere on the machine says nothing of it.
     """
-    if signal != SIGKILL:
+    is_counted = before.group >= 0
+    rose = before.group < after.group if is_counted else 0 <= before.machine < after.machine
+    if signal != SIGKILL or not rose:
         return ""
-    if 0 <= before.group < after.group:
+    where = "on this machine: oom_kill in /proc/vmstat rose"
+    if is_counted:
         where = f"in its control group: oom_kill in {after.group_file} rose"
-    elif 0 <= before.machine < after.machine:
-        where = "on this machine: oom_kill in /proc/vmstat rose"
-    else:
-        return ""
     return f"out of memory: the kernel killed it, as memory was short {where} at that moment"

@@ -55,4 +55,6 @@ const followMoment = moment => {
   now?.addEventListener("click", () => tell("now", 0))
   moment.properties.tags.change.connect(show)
   show()
+  // Before this, nobody would hear what is wanted.
+  document.getElementById("moment").disabled = false
 }
