@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.pickling.payload import failing_argument
+from scaler_cluster.pickling.payload import OBJECT_BYTES, dumps_call, failing_argument
 
 
 class FailsToMake:
@@ -81,3 +81,30 @@ def test_the_first_of_several_is_blamed(count):
     args = (1,) * count + (FailsToMake(), FailsToFill())
 
     assert failing_argument(*pack(args)) == count
+
+
+def test_a_large_array_of_pieces_is_stored_as_one_is():
+    """A view that leaves columns out is copied once: it would be written into each call else."""
+    view = np.arange(40_000.0).reshape(200, 200)[:, :-1]
+
+    stream, buffers = dumps_call(print, (view, 1, view), {"more": view}, stores=True)
+
+    assert (len(stream) < 1000, [view.nbytes]) == (True, [one.nbytes for one in buffers])
+    (first, _, second), named = pickle.loads(stream, buffers=buffers)
+    assert first is second is named["more"]
+    assert (view == first).all()
+
+
+def test_many_small_values_are_no_large_one():
+    """They stay in the stream, however long it is; one that is large by itself does not."""
+    small = [np.full(1000, number) for number in range(20)]
+    stream, buffers = dumps_call(print, tuple(small), {}, stores=True)
+    assert (len(stream) > OBJECT_BYTES, []) == (True, list(buffers))
+    assert [0, 19] == [one[0] for one in pickle.loads(stream)[::19]]
+
+    listed = list(range(OBJECT_BYTES))
+    stream, buffers = dumps_call(print, (*small, listed), {"one": listed}, stores=True)
+    assert len(buffers) == 1
+    args, named = pickle.loads(stream, buffers=buffers)
+    assert args[-1] is named["one"]
+    assert args[-1] == listed

@@ -143,12 +143,12 @@ def changed_read_only(make: Make) -> Any:
         return [executor.submit(errands.total, array).result()]
 
 
-@difference("one large object in two arguments", "bool True", "bool False")
-def shared_argument(make: Make) -> Any:
-    """Each large argument is an object by itself."""
+@difference("one object inside two large arguments", "bool True", "bool False")
+def shared_inside(make: Make) -> Any:
+    """Each large argument is pickled by itself."""
     words = list(range(50_000))
     with make(1) as executor:
-        return executor.submit(errands.is_same, words, words).result()
+        return executor.submit(errands.hold_same, [words], [words]).result()
 
 
 @difference("one object in the function and in an argument", "bool True", "bool False")

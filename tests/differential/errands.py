@@ -173,9 +173,9 @@ def same(value):
     return value
 
 
-def is_same(one, other):
-    """Say whether they are one."""
-    return one is other
+def hold_same(one, other):
+    """Say whether what they hold is one."""
+    return one[0] is other[0]
 
 
 def sort(array):

@@ -96,6 +96,8 @@ class Whole:
         if type(value) in {bytes, bytearray}:
             is_large = len(value) >= large
             return cls(type(value), (value,)) if is_large else value
+        if is_array(value) and value.nbytes < large and not value.dtype.hasobject:
+            return value
         collector = Collector()
         stream = dumps(value, collector)
         if len(stream) < large:
@@ -286,14 +288,27 @@ def _dumps_large(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[bytes, Sequence[memoryview]]:
     collector = Collector()
+    # What is passed twice stays one.
+    pieces = {id(one): contiguous(one) for one in (*args, *kwargs.values())}
+    data = b""
     if not any(map(_is_whole, args)):
-        data = dumps((args, kwargs) if kwargs else args, collector)
+        data = dumps(_replaced(args, kwargs, pieces), collector)
         if len(data) < OBJECT_BYTES:
             return data, collector.buffers
-        collector.buffers.clear()
-    args = tuple(map(Whole.of, args))
-    kwargs = {name: Whole.of(value) for name, value in kwargs.items()}
-    return dumps((args, kwargs) if kwargs else args, collector), collector.buffers
+    wholes = {key: Whole.of(one) for key, one in pieces.items()}
+    if data and not any(type(one) is Whole for one in wholes.values()):
+        # What is left in the stream are many small ones.
+        return data, collector.buffers
+    collector.buffers.clear()
+    return dumps(_replaced(args, kwargs, wholes), collector), collector.buffers
+
+
+def _replaced(
+    args: tuple[Any, ...], kwargs: dict[str, Any], others: dict[int, Any]
+) -> tuple[Any, ...]:
+    """Return what is pickled of a call, with others in place of its arguments."""
+    args = tuple(others[id(one)] for one in args)
+    return (args, {name: others[id(one)] for name, one in kwargs.items()}) if kwargs else args
 
 
 def _is_whole(value: Any) -> bool:
@@ -301,10 +316,14 @@ def _is_whole(value: Any) -> bool:
     return kind is ObjectReference or (kind is bytes and len(value) >= OBJECT_BYTES)
 
 
+def is_array(value: Any) -> bool:
+    """Return True if this is an array of numpy, which need not be there."""
+    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", None)
+
+
 def contiguous(value: Any) -> Any:
     """Return an array whose bytes lie in one piece: any other is copied twice to pickle it."""
-    numpy = sys.modules.get("numpy")
-    if type(value) is not getattr(numpy, "ndarray", None):
+    if not is_array(value):
         return value
     flags = value.flags
     return value if flags.c_contiguous or flags.f_contiguous else value.copy()
