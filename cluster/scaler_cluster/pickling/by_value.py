@@ -12,10 +12,13 @@ cloudpickle does the work. What it does not do:
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
+import pickle
 import sys
 from enum import Enum
+from itertools import repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -25,7 +28,6 @@ import cloudpickle
 from scaler_cluster.pickling.cloud import CloudPickler
 
 if TYPE_CHECKING:
-    import pickle
     from collections.abc import Callable, Mapping
 
 PROTOCOL = 5
@@ -109,7 +111,40 @@ def travels_by_value(module: str) -> bool:
 
 def names_by_value(data: bytes) -> bool:
     """Return True if a C pickle may name something that is to travel by value."""
-    return b"__main__" in data or any(name.encode() in data for name in list(REGISTERED))
+    if not (b"__main__" in data or any(name.encode() in data for name in list(REGISTERED))):
+        return False
+    if copyreg._extension_registry:  # type: ignore[attr-defined]
+        # What a number stands for, an Unpickler keeps for all others.
+        return True
+    try:
+        _Names(io.BytesIO(data), buffers=repeat(b"")).load()
+    except Exception:  # noqa: BLE001 - it names such a thing, or nobody knows
+        return True
+    return False
+
+
+class _Names(pickle.Unpickler):
+    """Makes nothing of what a pickle holds, but sees the names that it imports.
+
+    A text may be the name of such a module as well: Python's own filters of warnings have one.
+    """
+
+    def find_class(self, module: str, _name: str) -> Any:
+        if travels_by_value(module):
+            raise LookupError(module)
+        return _Inert
+
+
+class _Inert:
+    """Stands for whatever a pickle imports, calls or makes."""
+
+    def __init__(self, *args: object, **named: object) -> None:
+        """Take what it is made from."""
+
+    def __call__(self, *args: object) -> _Inert:
+        return self
+
+    __setstate__ = __setitem__ = append = extend = add = __init__
 
 
 def _make_cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

@@ -220,11 +220,9 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
 
 def is_plain(data: bytes) -> bool:
     """Return True if a C pickle is small, and names nothing that other processes do not have."""
-    # In the path of every task: what would be called mostly answers by its first half.
-    return (
-        len(data) < OBJECT_BYTES
-        and b"__main__" not in data
-        and not (REGISTERED and names_by_value(data))
+    # In the path of every task: so the names are mostly not looked through.
+    return len(data) < OBJECT_BYTES and (
+        (not REGISTERED and b"__main__" not in data) or not names_by_value(data)
     )
 
 
