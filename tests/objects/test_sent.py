@@ -16,7 +16,7 @@ from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.sent import CallObjects, Key, SentObjects
 from scaler_cluster.objects.storage_dirs import StorageDirs
-from scaler_cluster.pickling.payload import Collector, Token, Whole, dumps, loads
+from scaler_cluster.pickling.payload import Collector, Token, Whole, contiguous, dumps, loads
 from scaler_cluster.wire import messages as m
 
 SIZE = 100_000
@@ -133,6 +133,27 @@ def test_views_are_known_by_what_they_view(store):
     assert store.hold(value.T)[0] == transposed
     assert store.hold(value[100:])[0] == first, "equal bytes"
     assert store.told() == []
+
+
+def test_a_copy_of_a_view_is_known_by_what_it_views(store):
+    """A view that does not lie in one piece is copied for each pickle, and stays one object."""
+    value = np.arange(160_000.0).reshape(400, 400)
+
+    first, copy, told = store.hold(contiguous(value[:, :300]))
+    assert told == [("Object", 1)]
+    assert (copy == value[:, :300]).all()
+    assert [store.hold(contiguous(value[:, :300]))[::2] for _ in range(3)] == [(first, [])] * 3
+
+    value[399, 299] = 0
+    assert store.hold(contiguous(value[:, :300]))[1][399, 299] == 0
+    # The same place and size, and other strides.
+    assert (store.hold(contiguous(value[::2, ::2][:, :150]))[1] == value[::2, :300:2]).all()
+    assert (store.hold(contiguous(value[:, :300:4][:, :75]))[1] == value[:, :300:4]).all()
+    del value
+    gc.collect()
+    store.sent.sweep()
+    store.told()
+    assert len(store.segments.inventory()) == 0
 
 
 def test_a_changed_buffer_is_stored_anew(store):

@@ -16,7 +16,7 @@ from scaler_cluster.errors import MissingObjectsError, StorageUnreachableError
 from scaler_cluster.objects.digest import fingerprint_of
 from scaler_cluster.objects.remote_store import Incoming
 from scaler_cluster.objects.unchanging import may_not_change
-from scaler_cluster.pickling.payload import ObjectReference, Token, Whole, loads
+from scaler_cluster.pickling.payload import ObjectReference, Token, Whole, loads, original_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -479,9 +479,12 @@ def identify(buffer: memoryview) -> tuple[Key, object]:
     """Return what tells this buffer from others as long as its owner lives, and that owner.
 
     A view (a slice, a transposed array, a column of a frame) is often made anew for each pickle;
-    what it is a view of stays.
+    what it is a view of stays. So does what a copy was made of.
     """
     owner: Any = buffer.obj
+    original = original_of(owner)
+    if original is not None:
+        owner = original
     interface = getattr(owner, "__array_interface__", None)
     address = id(owner) if interface is None else interface["data"][0]
     while (base := getattr(owner, "base", None)) is not None and _is_watchable(base):

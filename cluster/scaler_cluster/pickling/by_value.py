@@ -118,7 +118,8 @@ def names_by_value(data: bytes) -> bool:
         return True
     try:
         _Names(io.BytesIO(data), buffers=repeat(b"")).load()
-    except Exception:  # noqa: BLE001 - it names such a thing, or nobody knows
+    except Exception:
+        # It names such a thing, or nobody knows.
         return True
     return False
 

@@ -10,6 +10,7 @@ import functools
 import pickle
 import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
 
 from scaler_cluster import errors
 from scaler_cluster.pickling.by_value import PROTOCOL, REGISTERED, dumps_by_value, names_by_value
@@ -35,6 +36,9 @@ PACK_BYTES = 4 << 20
 time as 300 KB, and whoever keeps one of the buffers keeps the segment."""
 ALIGNMENT = 64
 """Where a buffer begins in a segment, which a vector of the CPU's may want."""
+
+_copies: dict[int, tuple[ref[Any], ref[Any]]] = {}
+"""Copies that :func:`contiguous` made, by their ids, each with its original."""
 
 loads = pickle.loads
 c_dumps = pickle.dumps
@@ -245,7 +249,11 @@ def dumps_call(
     value = (args, kwargs) if kwargs else args
     if stores:
         for one in args:
-            if type(one) is bytes and len(one) >= OBJECT_BYTES:
+            kind = type(one)
+            if kind is bytes and len(one) >= OBJECT_BYTES:
+                break
+            # Compared to nothing that need not be there: numpy.
+            if kind.__name__ == "ndarray" and is_array(one) and one.nbytes >= OBJECT_BYTES:
                 break
         else:
             try:
@@ -324,7 +332,18 @@ def contiguous(value: Any) -> Any:
     if not is_array(value):
         return value
     flags = value.flags
-    return value if flags.c_contiguous or flags.f_contiguous else value.copy()
+    if flags.c_contiguous or flags.f_contiguous:
+        return value
+    copy = value.copy()
+    number = id(copy)
+    _copies[number] = ref(copy, lambda _: _copies.pop(number, None)), ref(value)
+    return copy
+
+
+def original_of(value: Any) -> Any:
+    """Return the array that :func:`contiguous` copied to make this; None: none, or it is gone."""
+    known = _copies.get(id(value))
+    return None if known is None else known[1]()
 
 
 def dumps_result(value: object, collector: Collector, stream: bytes | None) -> bytes:
