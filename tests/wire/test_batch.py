@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from scaler_cluster.wire.batch import Batch
 
-payload_lists = st.lists(st.binary(max_size=20), min_size=1, max_size=30)
+payload_lists = st.lists(
+    st.binary(max_size=20) | st.binary(min_size=2000, max_size=2000), min_size=1, max_size=30
+)
 
 
 def as_list(batch: Batch) -> list[bytes]:
@@ -60,6 +62,17 @@ def test_cuts_of_cuts_are_slices_of_slices(payloads, data):
         assert as_list(batch) == payloads
         assert batch.nbytes == sum(map(len, payloads))
         assert_whole(batch)
+
+
+@pytest.mark.parametrize(("nbytes", "kind"), [(512, bytes), (513, memoryview)])
+@pytest.mark.parametrize("count", [1, 3])
+def test_small_payloads_do_not_keep_the_batch(nbytes, kind, count):
+    """What is kept of a batch of small results is no view of them all."""
+    whole = Batch.of([b"x" * nbytes] * count)
+    came = Batch(memoryview(whole.data), whole.ends)
+
+    assert {type(one) for one in came} == {kind}
+    assert as_list(came) == [b"x" * nbytes] * count
 
 
 def test_a_cut_shares_memory():

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from scaler_cluster.wire.batch import Buffer
+
 
 class _Named:
     """What has a name in a scheduler, and the session that leads there."""
@@ -483,7 +485,7 @@ def _packed(value: object) -> bytes:
     return data
 
 
-def _unpacked(data: memoryview) -> Any:
+def _unpacked(data: Buffer) -> Any:
     try:
         return payload.load_parts(data)
     except INTERRUPTS:

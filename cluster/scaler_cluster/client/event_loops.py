@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Future[Any])
-SLICE_S = 0.005
-"""An event loop is kept about this long at a time: others that use it have their turn between."""
+SLICE_S = 0.002
+"""An event loop is kept about this long at a time: others that use it have their turn between.
+
+What becomes due may wait for four of them: two that use the loop have their turn, and another each.
+"""
 
 
 class Turn:
@@ -155,9 +158,12 @@ async def as_completed(futures: Iterable[F]) -> AsyncIterator[F]:
             box.post(has_come.set)
 
     turn = Turn()
-    wanted = list(dict.fromkeys(futures))
-    for future in wanted:
-        future.add_done_callback(arrive)
+    wanted: set[Any] = set()
+    # The list first: whoever has its turn between may change what was given.
+    for future in list(futures):
+        if future not in wanted:
+            wanted.add(future)
+            future.add_done_callback(arrive)
         await turn.give()
     for _ in range(len(wanted)):
         while not done:

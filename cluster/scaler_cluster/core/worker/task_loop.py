@@ -144,7 +144,7 @@ def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Ou
     append: Callable[[bytes | Kept], object] = reports.results.append
     if work.values is not None:
         append = partial(_keep, work, work.node, append)
-    first, items, report_start = work.first, work.batch.views(), message.report_start
+    first, items, report_start = work.first, work.batch.payloads(), message.report_start
     overdue_at = 0.0
     now = clock()
     index = 0
