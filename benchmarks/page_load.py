@@ -1,11 +1,12 @@
 """Says what the pages of a large cluster cost: CPU and memory of the dashboard, and of a browser.
 
-``python -m benchmarks.page_load [--workers 200] [--rate 100] [--settle 70] [--seconds 30] [PAGE]``
-publishes what a scheduler does of so many workers, each with so many tasks a second, as it would:
-ten times a second, with a snapshot each second, and what 200 workers see of their tasks while that
-is wanted. ``scaler_ui`` listens, in a process of its own, and a Chromium shows one page after the
-other. Each is measured once it has been open for ``--settle`` seconds; without a graphics card, the
-browser draws on the CPU. Needs the extras monitor and libraries, and a Chromium.
+``python -m benchmarks.page_load [--workers 200] [--rate 100] [--settle 70] [--seconds 30]
+[--window 60] [PAGE]`` publishes what a scheduler does of so many workers, each with so many tasks a
+second, as it would: ten times a second, with a snapshot each second, and what 200 workers see of
+their tasks while that is wanted. ``scaler_ui`` listens, in a process of its own, and a Chromium
+shows one page after the other, the task stream with a ``--window`` of so many seconds. Each is
+measured once it has been open for ``--settle`` seconds; without a graphics card, the browser draws
+on the CPU. Needs the extras monitor and libraries, and a Chromium.
 
 CPU is that of whole processes, of the browser all of them, by second: 1.0 is a core.
 """
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--settle", type=float, default=70.0)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--window", default="60")
     given = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -138,6 +140,8 @@ def main() -> None:
                 for path in given.pages:
                     page.goto(link.partition("/?")[0] + path)
                     page.locator("p.good").wait_for()
+                    if path.startswith("/stream"):
+                        page.get_by_label("Time shown").select_option(given.window)
                     time.sleep(given.settle)
                     us = psutil.Process().children(recursive=True)
                     theirs = [one for one in us if "chrom" in one.name()]
