@@ -30,7 +30,9 @@ class _Awaiter:
         self.has_left = False
         """It was cancelled: it awaits the call no more."""
         self.give_up: Callable[[], object] | None = None
-        """Ends what the call waits for now."""
+        """Ends what the call waits for now, or gives back what it has brought."""
+        self.take: Callable[[], object] | None = None
+        """Says that what the call has brought is with the coroutine."""
 
 
 _awaiter: ContextVar[_Awaiter | None] = ContextVar("scaler_distributed_awaiter", default=None)
@@ -50,13 +52,16 @@ async def soon(call: Callable[[], T]) -> T:
 
     Not in one of the loop's threads: these are few, and a call may wait for what another does.
     If who awaits it is cancelled, the call goes on, unless it waits inside of
-    :func:`as_long_as_awaited`.
+    :func:`as_long_as_awaited`. Also when the thread is done already: what it has brought is then
+    nobody's.
     """
     awaiter = _Awaiter()
     context = copy_context()
     context.run(_awaiter.set, awaiter)
     done: Future[T] = Future()
-    threading.Thread(target=context.run, args=(_make, call, done), daemon=True).start()
+    threading.Thread(
+        target=context.run, args=(_make, call, done), name="scaler-await", daemon=True
+    ).start()
     try:
         await arrival(done)
     except asyncio.CancelledError:
@@ -66,6 +71,8 @@ async def soon(call: Callable[[], T]) -> T:
         if give_up is not None:
             give_up()
         raise
+    if awaiter.take is not None:
+        awaiter.take()
     return done.result()
 
 
@@ -79,11 +86,12 @@ def _make(call: Callable[[], T], done: Future[T]) -> None:
 
 
 @contextmanager
-def as_long_as_awaited(give_up: Callable[[], object]) -> Iterator[None]:
+def as_long_as_awaited(give_up: Callable[[], object], *, brings: bool) -> Iterator[None]:
     """Call ``give_up`` as soon as a coroutine awaits this call no more; see :func:`soon`.
 
     It is called in the event loop's thread, before the coroutine goes on: what that asks for next
-    comes later. Raises CancelledError before and after the body if the coroutine has left.
+    comes later. If the body ``brings`` what can be given back, that is so until the coroutine goes
+    on with it. Raises CancelledError before and after the body if the coroutine has left.
     """
     awaiter = _awaiter.get()
     if awaiter is None:
@@ -95,7 +103,17 @@ def as_long_as_awaited(give_up: Callable[[], object]) -> Iterator[None]:
         yield
         _check(awaiter)
     finally:
-        awaiter.give_up = None
+        if not brings:
+            awaiter.give_up = None
+
+
+def once_taken(take: Callable[[], object]) -> None:
+    """Call this once the coroutine has what this call brings; at once if no coroutine awaits it."""
+    awaiter = _awaiter.get()
+    if awaiter is None:
+        take()
+    else:
+        awaiter.take = take
 
 
 def _check(awaiter: _Awaiter) -> None:

@@ -8,7 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import coordination, worker_context
-from scaler_exec.distributed.awaiting import AsyncEntered, as_long_as_awaited, awaited
+from scaler_cluster.wire import messages as m
+from scaler_exec.distributed.awaiting import (
+    AsyncEntered,
+    as_long_as_awaited,
+    awaited,
+    once_taken,
+)
 from scaler_exec.distributed.current import find_current
 from scaler_exec.distributed.finding import get_client
 from scaler_exec.distributed.sharing import receiving, sendable
@@ -20,7 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scaler_cluster.core.client.coordination import Asked
-    from scaler_cluster.wire import messages as m
 
 
 @contextmanager
@@ -66,7 +71,8 @@ class _Shared(coordination._Named):
 
     def _answer_to(self, asked: Asked, timeout: float | None = None) -> m.Coordinated | None:
         # What has been given to a coroutine that was cancelled meanwhile goes back.
-        with as_long_as_awaited(partial(self._session.withdraw, asked)):
+        brings = asked.message.act in {m.ACQUIRE, m.TAKE}
+        with as_long_as_awaited(partial(self._session.withdraw, asked), brings=brings):
             return super()._answer_to(asked, timeout)
 
 
@@ -199,6 +205,9 @@ class Queue(_Shared, coordination.Queue):
         """Put a value into the queue; raises TimeoutError if there is no room in time."""
         with _as_ours():
             super().put(sendable(value), seconds_of("timeout", timeout))
+
+    def _took(self, asked: Asked) -> None:
+        once_taken(partial(super()._took, asked))
 
     @awaited
     def get(self, timeout: Duration = None, batch: bool | int = False) -> Any:

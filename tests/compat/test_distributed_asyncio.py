@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -185,6 +186,40 @@ def test_locks_and_queues_are_awaited(cluster):
         counter = await client.submit(Counter, actor=True)
         assert 5 == await counter.add(5)
         assert 5 == await counter.number
+
+    run(program, cluster)
+
+
+@pytest.mark.parametrize("what", ["lock", "semaphore", "queue"])
+def test_what_came_too_late_is_given_back(cluster, client, what):
+    """A coroutine that is cancelled just before it goes on has neither a lease nor a value."""
+    other: Any = {
+        "lock": ours.Lock("late", client),
+        "semaphore": ours.Semaphore(1, "late", client=client),
+        "queue": ours.Queue("late", client),
+    }[what]
+
+    async def program(_):
+        if what == "queue":
+            other.put("first", "30 s")
+            other.put("second", "30 s")
+        same = type(other)(name="late")
+        waits = asyncio.ensure_future(same.get() if what == "queue" else same.acquire())
+        await asyncio.sleep(0)
+        # The loop has no turn meanwhile: its thread has brought what was asked for, and ended.
+        wait_until(
+            lambda: all(one.name != "scaler-await" for one in threading.enumerate()),
+            "the thread goes on",
+        )
+        assert not waits.done()
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+
+        if what == "queue":
+            assert ["first", "second"] == [other.get("30 s"), other.get("30 s")]
+        else:
+            assert other.acquire(timeout="30 s")
 
     run(program, cluster)
 

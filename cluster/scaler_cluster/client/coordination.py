@@ -381,7 +381,7 @@ class Queue(_Named):
         try:
             answer = self._answer_to(asked, limit)
             if answer is not None:
-                self._session.withdraw(asked, has_values=True)
+                self._took(asked)
         except BaseException:
             # Ctrl-C may come between the answer and the word that the values have arrived.
             self._session.withdraw(asked)
@@ -390,6 +390,10 @@ class Queue(_Named):
             raise TimeoutError(f"{self!r} had too few values for {timeout:g} s")
         values = list(map(_unpacked, answer.values)) if answer.orders else []
         return values[0] if batch is False else values
+
+    def _took(self, asked: Asked) -> None:
+        """Say that the values which were asked for are here: they are gone from the queue."""
+        self._session.withdraw(asked, has_values=True)
 
     def qsize(self) -> int:
         """Return how many values there are."""
