@@ -34,7 +34,9 @@ COPIES_MAX = 32
 TRACKS_MAX = 20_000
 """Of all copies together, with 20 KB each: they are nearly all that a copy does not share."""
 NODES_OF_A_TRACK = 80
-"""So many calls in what was sampled take as much, were none of them shared."""
+WORKS_OF_A_TRACK = 60
+"""So many calls in what was sampled take as much, and so many pieces of work in the stream, were
+none of them shared: what was done last is another in each copy, if much is done."""
 JUMP_S = 60.0
 """Whoever goes forward by less goes on with what there is: that is quicker than another copy."""
 
@@ -74,7 +76,8 @@ class Scene:
     @property
     def weight(self) -> float:
         """What a copy takes, in tracks."""
-        return self.activity.tracks + self.profiled.nodes / NODES_OF_A_TRACK
+        calls = self.profiled.nodes / NODES_OF_A_TRACK
+        return self.activity.tracks + calls + len(self.model.stream) / WORKS_OF_A_TRACK
 
     def copy(self) -> Scene:
         """Return another one, which goes its own way from here."""

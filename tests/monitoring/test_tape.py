@@ -194,12 +194,15 @@ def test_copies_are_bounded(tmp_path, monkeypatch):
     assert goes(tape, 700.0)
 
 
-def test_what_was_sampled_counts_as_a_part_of_a_copy(tmp_path, monkeypatch):
-    """Copies with large call trees are fewer."""
+@pytest.mark.parametrize(
+    ("kind", "unit"), [("samples", "NODES_OF_A_TRACK"), ("done", "WORKS_OF_A_TRACK")]
+)
+def test_what_a_copy_does_not_share_counts(tmp_path, monkeypatch, kind, unit):
+    """Copies with large call trees, or with much that was done, are fewer."""
     monkeypatch.setattr(tape_module, "TRACKS_MAX", 30)
-    recorded(tmp_path / "x.rec", ["snapshot", "samples"] * 100)
+    recorded(tmp_path / "x.rec", ["snapshot", kind] * 100)
     assert len(tape_of(tmp_path / "x.rec")._copies.kept) > 4
-    monkeypatch.setattr(tape_module, "NODES_OF_A_TRACK", 1)
+    monkeypatch.setattr(tape_module, unit, 1)
     assert len(tape_of(tmp_path / "x.rec")._copies.kept) <= 4
 
 
