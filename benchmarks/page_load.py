@@ -31,6 +31,7 @@ from scaler_cluster.links import open_link
 from scaler_cluster.links.feed_link import publish
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import encode
+from scaler_monitoring.dashboard.pages.stream import WINDOWS
 from tests.install_chromium import find_chromium
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--settle", type=float, default=70.0)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--window", default="60")
+    parser.add_argument("--window", choices=[one for one, _ in WINDOWS], default="60")
     given = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -141,7 +142,9 @@ def main() -> None:
                     page.goto(link.partition("/?")[0] + path)
                     page.locator("p.good").wait_for()
                     if path.startswith("/stream"):
-                        page.get_by_label("Time shown").select_option(given.window)
+                        page.get_by_label("Time shown").select_option(
+                            label=dict(WINDOWS)[given.window]
+                        )
                     time.sleep(given.settle)
                     us = psutil.Process().children(recursive=True)
                     theirs = [one for one in us if "chrom" in one.name()]
