@@ -258,10 +258,10 @@ def test_what_no_expression_reaches_is_named(value, named):
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        (LOCK, "it is a _thread.lock, which cannot be pickled. Leave it out in __getstate__"),
+        (LOCK, "it is a _thread.lock, which cannot be pickled. Each process has its own: make"),
         ((n for n in (1,)), "it is a generator, which cannot be pickled. Use a list"),
         ([socket.socket], None),
-        ([threading.Event()], "its item [0] is a threading.Event, which cannot be pickled. Leave"),
+        ([threading.Event()], "its item [0] is a threading.Event, which cannot be pickled. Each"),
         (Holder(queue.Queue()), "its attribute held is a queue.Queue, which cannot be pickled."),
         (Holder(queue.SimpleQueue()), "is a _queue.SimpleQueue, which cannot be pickled. Those of"),
         ([multiprocessing.Lock()], "its item [0] is a multiprocessing.synchronize.Lock, whose"),

@@ -13,6 +13,7 @@ import weakref
 import pytest
 import zmq
 
+from scaler_cluster.client import handshake
 from scaler_cluster.process.keeper import Restarts
 from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.wire import messages as m
@@ -214,8 +215,12 @@ def test_an_executor_gives_a_silent_scheduler_up() -> None:
 # -- addresses -----------------------------------------------------------------------------------
 
 
-def test_nobody_at_the_address_is_told_in_time(tmp_path) -> None:
-    """A dead address is ClusterUnreachableError within the timeout; the message names it."""
+def test_nobody_at_the_address_is_told_in_time(tmp_path, monkeypatch, caplog) -> None:
+    """A dead address is ClusterUnreachableError within the timeout; the message names it.
+
+    Who waits for long is told before, once.
+    """
+    monkeypatch.setattr(handshake, "TELL_S", 0.1)
     for address in (f"tcp://127.0.0.1:{free_port()}", f"ipc://{tmp_path}/nobody"):
         began = time.monotonic()
         with pytest.raises(ClusterUnreachableError, match="no scheduler answered") as caught:
@@ -224,6 +229,9 @@ def test_nobody_at_the_address_is_told_in_time(tmp_path) -> None:
         assert address in str(caught.value)
         assert isinstance(caught.value, ConnectionError)
         assert time.monotonic() - began < BOUND_S
+        (told,) = caplog.messages
+        assert f"no scheduler has answered at {address} for" in told
+        caplog.clear()
 
 
 @pytest.mark.parametrize(

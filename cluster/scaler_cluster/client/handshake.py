@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from scaler_cluster.client.connection import Connection
     from scaler_cluster.core.client.events import ClientEvent
 
+log = logging.getLogger("scaler_cluster.client")
+
+TELL_S = 5.0
+"""A client that waits for longer says so, once: people look at an address then."""
 LOOK_S = 0.1
 """How often a client that waits for its welcome looks whether anybody is left to give it."""
 
@@ -38,7 +43,8 @@ def shake_hands(
     """
     who = m.PROTOCOL_VERSION, PYTHON_VERSION, *connection.process
     connection.greet(m.Hello(m.CLIENT, *who, worker=connection.worker, pid_space=pid_space()))
-    end = clock() + timeout
+    begin = clock()
+    end, tell_at = begin + timeout, begin + TELL_S
     events: list[ClientEvent] = []
     while not connection.welcome.session:
         events += connection.pump()
@@ -60,6 +66,12 @@ def shake_hands(
                 f"no scheduler answered at {connection.address} within {timeout} s: is it running, "
                 "and is this its address?"
             )
+        if clock() >= tell_at:
+            tell_at = end
+            log.warning(
+                "no scheduler has answered at %s for %.0f s: is it running, and is this its "
+                "address? It has another %.0f s", connection.address, TELL_S, left,
+            )  # fmt: skip
         if not connection.welcome.session:
             connection.wait(min(left, LOOK_S))
             if reason := dead_child():

@@ -36,7 +36,10 @@ GREETED_S = 1.0
 """Who speaks ZeroMQ greets as soon as a connection is there, and so within this."""
 
 WITHOUT_KEY = "it asks for a key, and this side goes without"
-NOT_THIS_KEY = "it does not let this key in, is another cluster's, or goes without keys"
+NOT_THIS_KEY = (
+    "it does not let this key in, is another cluster's, or goes without keys: name keys that it "
+    "knows, with keys= or --keys"
+)
 NOBODY = "what accepts connections there is a forwarder, and nobody answers behind it"
 
 _numbers = count()

@@ -48,6 +48,10 @@ SEALED = {
 }
 """Modules of the standard library whose objects are named as a whole: nobody knows their locks."""
 
+OF_A_PROCESS = (
+    "Each process has its own: make it in the task or in the initializer, or leave it out of what "
+    "has it in __getstate__."
+)
 LOCAL = "Make it in the task, or once per worker in the initializer."
 MANAGED = (
     "Those of a multiprocessing.Manager() can be passed to tasks. Give others to an initializer, "
@@ -59,7 +63,7 @@ REMEDIES = {
     "_queue": MANAGED,
     "_socket": LOCAL,
     "_ssl": LOCAL,
-    "_thread": "Leave it out in __getstate__, or make it in the task: each process has its own.",
+    "_thread": OF_A_PROCESS,
     "asyncio": LOCAL,
     "async_generator": "Use a list of what it yields.",
     "concurrent": "Make one in the task.",
@@ -73,7 +77,7 @@ REMEDIES = {
     "ssl": LOCAL,
     "subprocess": LOCAL,
     "tempfile": "Pass the path of the file, and open it in the task.",
-    "threading": "Leave it out in __getstate__, or make it in the task: each process has its own.",
+    "threading": OF_A_PROCESS,
     "traceback": "Use the text that traceback.format_exception makes.",
 }
 """What to do instead, by the name of a type or of its package."""

@@ -51,7 +51,7 @@ DOORS = MappingProxyType(
 """What listens, and the roles that have something to do there."""
 HINT = (
     "make keys with scaler_keys new, and name them with keys= or --keys, or in SCALER_KEYS; "
-    "or say --insecure"
+    'or go without, by keys="insecure" or --insecure'
 )
 
 
