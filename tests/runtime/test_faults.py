@@ -151,7 +151,7 @@ class Cache:
 def test_what_of_an_argument_cannot_be_pickled_is_named(executor) -> None:
     """PayloadError names the way to what cannot be pickled, its type, and a remedy."""
     named = r"^argument 1 of square: cannot pickle Model .*: its attribute cache.lock is a _thread"
-    with pytest.raises(PayloadError, match=f"{named}.lock, which cannot be pickled. Leave it out"):
+    with pytest.raises(PayloadError, match=f"{named}.lock, which cannot be pickled. Each process"):
         executor.submit(tasks.square, 1, Model()).result(BOUND_S)
     with pytest.raises(
         PayloadError, match=r"^argument 'xs' of square: .*: its item \[3\] is a _th"

@@ -252,7 +252,7 @@ def dumps_call(
             kind = type(one)
             if kind is bytes and len(one) >= OBJECT_BYTES:
                 break
-            # Compared to nothing that need not be there: numpy.
+            # By its name first: numpy need not be there.
             if kind.__name__ == "ndarray" and is_array(one) and one.nbytes >= OBJECT_BYTES:
                 break
         else:
