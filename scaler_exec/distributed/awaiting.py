@@ -52,8 +52,8 @@ async def soon(call: Callable[[], T]) -> T:
 
     Not in one of the loop's threads: these are few, and a call may wait for what another does.
     If who awaits it is cancelled, the call goes on, unless it waits inside of
-    :func:`as_long_as_awaited`. Also when the thread is done already: what it has brought is then
-    nobody's.
+    :func:`as_long_as_awaited`: then it is given up. So is what the thread has brought, if it was
+    done already and the coroutine had not gone on.
     """
     awaiter = _Awaiter()
     context = copy_context()

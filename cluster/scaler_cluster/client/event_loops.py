@@ -20,7 +20,8 @@ F = TypeVar("F", bound=Future[Any])
 SLICE_S = 0.002
 """An event loop is kept about this long at a time: others that use it have their turn between.
 
-What becomes due may wait for four of them: two that use the loop have their turn, and another each.
+A timer may wait for four times as long: a map feeds and takes in two coroutines, and each of them
+may have two turns before the timer's.
 """
 
 

@@ -70,7 +70,7 @@ def shake_hands(
             tell_at = end
             log.warning(
                 "no scheduler has answered at %s for %.0f s: is it running, and is this its "
-                "address? It has another %.0f s", connection.address, TELL_S, left,
+                "address? The client goes on waiting", connection.address, TELL_S,
             )  # fmt: skip
         if not connection.welcome.session:
             connection.wait(min(left, LOOK_S))

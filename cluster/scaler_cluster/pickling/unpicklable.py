@@ -49,8 +49,8 @@ SEALED = {
 """Modules of the standard library whose objects are named as a whole: nobody knows their locks."""
 
 OF_A_PROCESS = (
-    "Each process has its own: make it in the task or in the initializer, or leave it out of what "
-    "has it in __getstate__."
+    "Each process has its own: make it in the task or in the initializer, or let __getstate__ of "
+    "the object that has it leave it out."
 )
 LOCAL = "Make it in the task, or once per worker in the initializer."
 MANAGED = (

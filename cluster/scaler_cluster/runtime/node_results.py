@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.worker.reports import Kept
 from scaler_cluster.objects.unchanging import may_not_change
-from scaler_cluster.pickling.payload import SIMPLE
+from scaler_cluster.pickling.payload import SIMPLE, is_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,7 +74,7 @@ def is_unchanging(value: Any) -> bool:
         return True
     if kind is tuple or kind is frozenset:
         return len(value) <= ITEMS_MAX and all(type(one) in SIMPLE for one in value)
-    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
+    if is_array(value):
         try:
             return not value.flags.writeable and may_not_change(memoryview(value))
         except (ValueError, TypeError, BufferError):

@@ -87,7 +87,7 @@ class Batch:
             start = stop
 
     def payloads(self) -> list[Buffer]:
-        """Return each payload: a copy where they are small, for a view takes more of all then."""
+        """Return each payload: as a view, or as bytes of its own where they are small."""
         small = len(self.data) <= COPIED_BYTES * len(self.ends)
         data = bytes(self.data) if small else memoryview(self.data)
         if len(self.ends) == 1:
